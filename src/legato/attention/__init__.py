@@ -1,0 +1,1 @@
+"""Attention: the backend protocol, support levels, the registry and selection."""

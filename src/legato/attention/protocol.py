@@ -1,0 +1,108 @@
+"""The border between models, runner and attention backends. Owns the shapes that cross it.
+
+A model calls :meth:`AttentionContext.attend`; the runner decides what that means for the step (call the backend inside
+the graph, or end a graph segment and call it eagerly); the backend writes keys and values to the cache and computes
+attention over it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import torch
+
+from legato.attention.graph_support import Support
+from legato.config.model import ModelConfig
+from legato.kvcache.spec import KVSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionLayer:
+    """One attention layer, as a model declares it."""
+
+    index: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    scale: float
+    window: int | None = None
+    """A query sees this many of the latest tokens, itself included; None: all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionMetadata:
+    """What a backend reads in one step; all tensors keep their address inside a graph.
+
+    Padded requests have ``seq_len`` 0 and ``query_len`` 0 in a mixed batch; in a uniform one they have the width, and
+    the null block. Padded tokens have slots of the null block.
+    """
+
+    query_start_loc: torch.Tensor  # [num_reqs + 1] int32
+    seq_lens: torch.Tensor  # [num_reqs] int32, this step's tokens included
+    block_table: torch.Tensor  # [num_reqs, max_blocks_per_req] int32
+    slot_mapping: torch.Tensor  # [num_tokens] int64, block * block_size + offset
+    num_tokens: int
+    num_reqs: int
+    query_len: int | None
+    """Width of a uniform batch; None: any mix."""
+    max_query_len: int
+    """Host upper bound over the batch's query lengths."""
+    key_ints: Mapping[str, int]
+    """The host integers that the backend declared for this step."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerCache:
+    """One layer's paged storage, in the default layout; a backend may ask for another."""
+
+    key: torch.Tensor  # [num_blocks, block_size, num_kv_heads, head_dim]
+    value: torch.Tensor  # [num_blocks, block_size, num_kv_heads, head_dim]
+
+
+class AttentionContext(Protocol):
+    """What a model sees of attention in one step."""
+
+    def attend(
+        self, layer: AttentionLayer, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
+    ) -> torch.Tensor:
+        """Store keys and values, then attend.
+
+        ``query`` [num_tokens, num_heads, head_dim], ``key`` and ``value`` [num_tokens, num_kv_heads, head_dim];
+        returns [num_tokens, num_heads * head_dim].
+        """
+        ...
+
+
+class AttentionBackend(Protocol):
+    """One way to compute paged attention. Stateless but for persistent workspaces."""
+
+    name: ClassVar[str]
+
+    @classmethod
+    def support(cls, config: ModelConfig, device: str, spec: KVSpec) -> Support:
+        """Return how far this backend goes inside a full graph, and why; decided before anything is built.
+
+        Raises BackendError, with the reason, where the backend cannot serve this model on this device at all.
+        """
+        ...
+
+    def key_ints(self, *, num_reqs: int, query_len: int | None, max_seq_len: int) -> tuple[tuple[str, int], ...]:
+        """Return every host integer that selects a kernel or a launch shape for such a batch."""
+        ...
+
+    def prepare(self, metadata: AttentionMetadata) -> None:
+        """Do the step's host-side work, outside the graph and before its replay."""
+        ...
+
+    def forward(
+        self,
+        layer: AttentionLayer,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        cache: LayerCache,
+        metadata: AttentionMetadata,
+        out: torch.Tensor,
+    ) -> None:
+        """Write ``key`` and ``value`` at their slots, attend, and write ``out`` [num_tokens, num_heads, head_dim]."""
+        ...

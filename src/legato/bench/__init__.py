@@ -1,0 +1,1 @@
+"""Measurements a user can repeat: latency and its peers."""

@@ -1,0 +1,1 @@
+"""The command line: each command a thin layer over the engine, server or bench."""

@@ -1,0 +1,1 @@
+"""Configuration: declared once in frozen dataclasses, resolved once. Knows nothing of torch."""

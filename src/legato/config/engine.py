@@ -1,0 +1,60 @@
+"""The engine's configuration after resolution. Owns values that are final; nothing here is optional by accident."""
+
+from dataclasses import dataclass
+
+from legato.config.model import ModelConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """One choice that Legato made for the user: what was requested, what is given instead, and why."""
+
+    subject: str
+    requested: str
+    given: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.subject}: {self.requested} -> {self.given} ({self.reason})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheConfig:
+    """The KV cache's size and behaviour."""
+
+    block_size: int
+    num_blocks: int
+    """Blocks in the pool, the null block included."""
+    prefix_caching: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerConfig:
+    """The limits within which batches are formed."""
+
+    max_model_len: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    policy: str
+    """``fcfs`` or ``priority``."""
+    max_queue: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """Everything a running engine was built with."""
+
+    model_name: str
+    served_model_name: str
+    model: ModelConfig
+    dtype: str
+    device: str
+    cache: CacheConfig
+    scheduler: SchedulerConfig
+    attention_backend: str
+    graph_policy: str
+    graph_sizes: tuple[int, ...] | None
+    graph_strict: bool
+    max_logprobs: int
+    seed: int
+    decisions: tuple[Decision, ...]

@@ -1,0 +1,1 @@
+"""The engine: the step loop, its building, and the frontends around it."""

@@ -1,0 +1,32 @@
+"""Scheduler -> frontend: what happened to a request. Crosses the process border, so it is plain data."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from legato.flow.step_output import TokenLogprobs
+
+
+class FinishReason(StrEnum):
+    """Why an output ended, in the words of the HTTP interface."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    ABORT = "abort"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestUpdate:
+    """New tokens of one request, and its end if it ended."""
+
+    request_id: str
+    token_ids: tuple[int, ...] = ()
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    prompt_logprobs: tuple[TokenLogprobs, ...] = ()
+    num_cached_tokens: int = 0
+    """Prompt tokens found in the prefix cache."""
+    finish_reason: FinishReason | None = None
+    stop_reason: int | str | None = None
+    """The token id or string that ended the output, unless it was an end token of the model."""
+    error: str | None = None
+    """Message, where ``finish_reason`` is ``error``."""

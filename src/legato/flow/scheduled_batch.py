@@ -1,0 +1,74 @@
+"""Scheduler -> plan: which requests run in this step, with how many tokens, and what changed in the rows.
+
+A *row* is a request's permanent place in device state while it runs: it is assigned on admission and released on
+finish or preemption. Row changes are applied before the step's requests are read.
+"""
+
+from dataclasses import dataclass
+
+from legato.flow.request import Request
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admission:
+    """A request takes a row: new, or again after preemption."""
+
+    row: int
+    request: Request
+    output_token_ids: tuple[int, ...]
+    """Tokens generated before a preemption; they are computed again like prompt tokens."""
+    num_computed_tokens: int
+    """Tokens whose keys and values exist already, from the prefix cache."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockAppend:
+    """Blocks that join a row's block table at ``start``."""
+
+    row: int
+    start: int
+    block_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduledRequest:
+    """One request's part of the step."""
+
+    request_id: str
+    row: int
+    num_computed_tokens: int
+    """Tokens with keys and values before the step; the first token of the step has this position."""
+    token_ids: tuple[int, ...]
+    """[query_len] the tokens fed."""
+    is_decode: bool
+    """All tokens but the last generated one were computed before: one token in, one out."""
+    samples: bool
+    """The step reaches the last known token, so that it yields a new one."""
+    num_output_tokens: int
+    """Tokens generated before the step."""
+
+    @property
+    def query_len(self) -> int:
+        """Tokens that the request contributes to the step."""
+        return len(self.token_ids)
+
+    @property
+    def seq_len(self) -> int:
+        """Tokens whose keys and values exist after the step."""
+        return self.num_computed_tokens + len(self.token_ids)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduledBatch:
+    """One step's work. ``released_rows`` apply first, then ``admissions``, then ``block_appends``."""
+
+    step: int
+    requests: tuple[ScheduledRequest, ...]
+    released_rows: tuple[int, ...]
+    admissions: tuple[Admission, ...]
+    block_appends: tuple[BlockAppend, ...]
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of all requests."""
+        return sum(request.query_len for request in self.requests)

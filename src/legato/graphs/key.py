@@ -1,0 +1,56 @@
+"""What identifies one captured graph, and the shape of a batch that asks for one. Pure values."""
+
+from dataclasses import dataclass
+
+from legato.graphs.modes import GraphMode, SamplerVariant, Stage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchShape:
+    """What dispatch needs to know of a batch."""
+
+    num_tokens: int
+    num_reqs: int
+    query_len: int | None
+    """Width of a uniform batch; None: mixed. A batch that is uniform only by chance is mixed."""
+    sampler: SamplerVariant
+    key_ints: tuple[tuple[str, int], ...] = ()
+    """Host integers that the attention backend declared for this batch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphKey:
+    """Padded sizes are capacities: a key serves any batch that fits in them."""
+
+    stage: Stage = Stage.TARGET
+    mode: GraphMode
+    num_tokens: int
+    num_reqs: int | None = None
+    """None: the graph does not see requests (PIECEWISE)."""
+    query_len: int | None = None
+    """None: the graph accepts any mix of query lengths."""
+    sampler: SamplerVariant | None = None
+    """Sampler inside the graph; None: the graph ends with the logits (FULL) or hidden states (PIECEWISE)."""
+    key_ints: tuple[tuple[str, int], ...] = ()
+    """Host integers of the attention backend, frozen at capture."""
+
+    def serves(self, shape: BatchShape) -> bool:
+        """Return whether a batch of this shape may be replayed on this graph."""
+        return (
+            self.num_tokens >= shape.num_tokens
+            and (self.num_reqs is None or self.num_reqs >= shape.num_reqs)
+            and (self.query_len is None or self.query_len == shape.query_len)
+            and (self.sampler is None or self.sampler >= shape.sampler)
+            and self.key_ints == shape.key_ints
+        )
+
+    def __str__(self) -> str:
+        parts = [f"{self.stage}/{self.mode}", f"tokens={self.num_tokens}"]
+        if self.num_reqs is not None:
+            parts.append(f"reqs={self.num_reqs}")
+        if self.query_len is not None:
+            parts.append(f"query_len={self.query_len}")
+        if self.sampler is not None:
+            parts.append(str(self.sampler))
+        parts += [f"{name}={value}" for name, value in self.key_ints]
+        return " ".join(parts)

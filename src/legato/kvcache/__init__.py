@@ -1,0 +1,1 @@
+"""The paged KV cache: specs per layer group, block pool, prefix index (pure), and the device storage."""

@@ -1,0 +1,1 @@
+"""Finding and reading a model: configuration, weights, tokenizer."""

@@ -1,0 +1,1 @@
+"""Decoder-only language models, one file per family, and the table that names them."""

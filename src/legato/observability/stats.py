@@ -1,0 +1,29 @@
+"""Counts of a running engine at one moment. Plain data: it crosses the process border and feeds metrics."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineStats:
+    """Totals since start, and the state now."""
+
+    num_running: int = 0
+    num_waiting: int = 0
+    kv_blocks_used: int = 0
+    kv_blocks_total: int = 0
+    prefix_cache_queries: int = 0
+    """Prompt tokens looked up."""
+    prefix_cache_hits: int = 0
+    """Prompt tokens found."""
+    preemptions: int = 0
+    prompt_tokens: int = 0
+    generation_tokens: int = 0
+    graph_steps: dict[str, int] = field(default_factory=dict)
+    """'stage mode' -> steps."""
+    graph_fallbacks: dict[str, int] = field(default_factory=dict)
+    """'stage reason' -> steps."""
+    graph_replays: dict[str, int] = field(default_factory=dict)
+    """Key, written out -> replays."""
+    graph_padding_tokens: int = 0
+    graph_capture_seconds: float = 0.0
+    graph_bytes: int = 0

@@ -1,0 +1,1 @@
+"""ScheduledBatch -> ExecutionPlan. Pure."""

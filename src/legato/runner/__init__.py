@@ -1,0 +1,1 @@
+"""ExecutionPlan -> tokens: persistent buffers, the step function, capture and replay."""

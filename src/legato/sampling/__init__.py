@@ -1,0 +1,1 @@
+"""Logits -> tokens, as device operations over a batch."""

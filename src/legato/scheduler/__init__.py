@@ -1,0 +1,1 @@
+"""Requests -> ScheduledBatch: continuous batching, chunked prefill, preemption. Pure."""
