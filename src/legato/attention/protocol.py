@@ -14,6 +14,7 @@ import torch
 from legato.attention.graph_support import Support
 from legato.config.model import ModelConfig
 from legato.kvcache.spec import KVSpec
+from legato.kvcache.storage import LayerCache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,14 +50,6 @@ class AttentionMetadata:
     """Host upper bound over the batch's query lengths."""
     key_ints: Mapping[str, int]
     """The host integers that the backend declared for this step."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayerCache:
-    """One layer's paged storage, in the default layout; a backend may ask for another."""
-
-    key: torch.Tensor  # [num_blocks, block_size, num_kv_heads, head_dim]
-    value: torch.Tensor  # [num_blocks, block_size, num_kv_heads, head_dim]
 
 
 class AttentionContext(Protocol):

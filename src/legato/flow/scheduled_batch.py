@@ -7,6 +7,7 @@ finish or preemption. Row changes are applied before the step's requests are rea
 from dataclasses import dataclass
 
 from legato.flow.request import Request
+from legato.flow.sampling_params import SamplingParams
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +47,8 @@ class ScheduledRequest:
     """The step reaches the last known token, so that it yields a new one."""
     num_output_tokens: int
     """Tokens generated before the step."""
+    params: SamplingParams
+    """The request's own, so that planning needs no other source."""
 
     @property
     def query_len(self) -> int:

@@ -5,6 +5,10 @@ from dataclasses import dataclass
 from legato.graphs.modes import GraphMode, SamplerVariant, Stage
 
 
+KeyInts = tuple[tuple[str, int], ...]
+"""(name, value) of each host integer that an attention backend declared."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchShape:
     """What dispatch needs to know of a batch."""
@@ -14,7 +18,7 @@ class BatchShape:
     query_len: int | None
     """Width of a uniform batch; None: mixed. A batch that is uniform only by chance is mixed."""
     sampler: SamplerVariant
-    key_ints: tuple[tuple[str, int], ...] = ()
+    key_ints: KeyInts = ()
     """Host integers that the attention backend declared for this batch."""
 
 
@@ -31,7 +35,7 @@ class GraphKey:
     """None: the graph accepts any mix of query lengths."""
     sampler: SamplerVariant | None = None
     """Sampler inside the graph; None: the graph ends with the logits (FULL) or hidden states (PIECEWISE)."""
-    key_ints: tuple[tuple[str, int], ...] = ()
+    key_ints: KeyInts = ()
     """Host integers of the attention backend, frozen at capture."""
 
     def serves(self, shape: BatchShape) -> bool:
@@ -41,7 +45,7 @@ class GraphKey:
             and (self.num_reqs is None or self.num_reqs >= shape.num_reqs)
             and (self.query_len is None or self.query_len == shape.query_len)
             and (self.sampler is None or self.sampler >= shape.sampler)
-            and self.key_ints == shape.key_ints
+            and (self.mode is GraphMode.PIECEWISE or self.key_ints == shape.key_ints)
         )
 
     def __str__(self) -> str:

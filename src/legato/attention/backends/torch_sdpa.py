@@ -1,0 +1,136 @@
+"""Paged attention on the CPU around ``scaled_dot_product_attention``. Owns one custom operator.
+
+To a graph the operator is one node, as a kernel is on a GPU: it reads lengths and block tables from memory when it
+runs, so that nothing about the batch is frozen at capture and the work follows the real lengths.
+"""
+
+from typing import ClassVar
+
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+
+from legato.attention.graph_support import GraphSupport, Support
+from legato.attention.protocol import AttentionLayer, AttentionMetadata
+from legato.attention.store import store
+from legato.config.model import ModelConfig
+from legato.errors import BackendError
+from legato.kvcache.spec import FullAttentionSpec, KVSpec
+from legato.kvcache.storage import LayerCache
+
+
+class TorchSdpaBackend:
+    """PyTorch's own attention, one request at a time, grouped heads packed into rows when decoding."""
+
+    name: ClassVar[str] = "torch_sdpa"
+
+    @classmethod
+    def support(cls, config: ModelConfig, device: str, spec: KVSpec) -> Support:
+        """Return ALWAYS on the CPU; raise elsewhere, where the operator would have to wait for the lengths."""
+        found = {"device": device, "layers": type(spec).__name__}
+        if device != "cpu" or not isinstance(spec, FullAttentionSpec):
+            limit = {"limit": "attention layers on cpu: it reads lengths from device memory on the host"}
+            raise BackendError("backend torch_sdpa cannot serve this model here", found | limit)
+        return Support(level=GraphSupport.ALWAYS, reason="one operator that reads lengths when it runs")
+
+    def key_ints(self, *, num_reqs: int, query_len: int | None, max_seq_len: int) -> tuple[tuple[str, int], ...]:
+        """Return nothing: the operator reads all lengths from memory."""
+        return ()
+
+    def prepare(self, metadata: AttentionMetadata) -> None:
+        """Do nothing: there is no host-side work."""
+
+    def forward(
+        self,
+        layer: AttentionLayer,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        cache: LayerCache,
+        metadata: AttentionMetadata,
+        out: torch.Tensor,
+    ) -> None:
+        """Store, then attend; shapes as in the protocol."""
+        store(cache, key, value, metadata.slot_mapping)
+        torch.ops.legato.paged_sdpa(
+            query,
+            cache.key,
+            cache.value,
+            metadata.query_start_loc,
+            metadata.seq_lens,
+            metadata.block_table,
+            out,
+            layer.scale,
+            layer.window or 0,
+        )
+
+
+def _paged_sdpa(
+    query: torch.Tensor,
+    key_cache: torch.Tensor,
+    value_cache: torch.Tensor,
+    query_start_loc: torch.Tensor,
+    seq_lens: torch.Tensor,
+    block_table: torch.Tensor,
+    out: torch.Tensor,
+    scale: float,
+    window: int,
+) -> None:
+    """Attend the tokens of each request to its own blocks. Requests without tokens, and padded tokens, are skipped."""
+    block_size = key_cache.shape[1]
+    starts = query_start_loc.tolist()
+    for index, seq_len in enumerate(seq_lens.tolist()):
+        begin, end = starts[index], starts[index + 1]
+        if begin == end:
+            continue
+        blocks = block_table[index, : -(-seq_len // block_size)]
+        keys = key_cache.index_select(0, blocks).flatten(0, 1)[:seq_len].transpose(0, 1)
+        values = value_cache.index_select(0, blocks).flatten(0, 1)[:seq_len].transpose(0, 1)
+        attend = _decode if end - begin == 1 else _prefill
+        attend(query[begin:end], keys, values, out[begin:end], scale, window)
+
+
+def _decode(
+    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, out: torch.Tensor, scale: float, window: int
+) -> None:
+    """Attend one token. All query heads of one key head are rows of one product: keys are read once per group.
+
+    ``query`` and ``out`` [1, num_heads, head_dim]; ``keys`` and ``values`` [num_kv_heads, seq_len, head_dim].
+    """
+    if window:
+        keys, values = keys[:, -window:], values[:, -window:]
+    packed = query.view(keys.shape[0], -1, query.shape[-1])  # [num_kv_heads, group, head_dim]
+    attended = scaled_dot_product_attention(packed[None], keys[None], values[None], scale=scale)
+    out.copy_(attended.view(out.shape))
+
+
+def _prefill(
+    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, out: torch.Tensor, scale: float, window: int
+) -> None:
+    """Attend the last ``query_len`` tokens of a sequence, causally.
+
+    ``query`` and ``out`` [query_len, num_heads, head_dim]; ``keys`` and ``values`` [num_kv_heads, seq_len, head_dim].
+    """
+    query_len, seq_len = query.shape[0], keys.shape[1]
+    mask = None
+    if query_len != seq_len or (window and window < seq_len):
+        mask = torch.ones(query_len, seq_len, dtype=torch.bool).tril(seq_len - query_len)
+        if window:
+            mask = mask.triu(seq_len - query_len - window + 1)
+    attended = scaled_dot_product_attention(
+        query.transpose(0, 1)[None],
+        keys[None],
+        values[None],
+        attn_mask=mask,
+        is_causal=mask is None,
+        scale=scale,
+        enable_gqa=True,
+    )
+    out.copy_(attended[0].transpose(0, 1))
+
+
+_LIBRARY = torch.library.Library("legato", "FRAGMENT")
+_LIBRARY.define(
+    "paged_sdpa(Tensor query, Tensor key_cache, Tensor value_cache, Tensor query_start_loc, Tensor seq_lens, "
+    "Tensor block_table, Tensor(a!) out, float scale, int window) -> ()"
+)
+_LIBRARY.impl("paged_sdpa", _paged_sdpa, "CPU")

@@ -1,0 +1,65 @@
+"""What the engine asks of a device. Owns the border; knows no engine.
+
+A capture is *begun* and *ended* rather than wrapped around a function, because a piecewise graph ends one capture and
+begins the next in the middle of a model's forward pass.
+"""
+
+from typing import Protocol
+
+import torch
+
+
+class DeviceGraph(Protocol):
+    """A captured piece of work. Replay repeats it on the same tensors."""
+
+    num_nodes: int
+    """Operations in the graph."""
+    num_bytes: int
+    """Memory that the graph keeps between replays."""
+
+    def replay(self) -> None:
+        """Run the captured work again."""
+        ...
+
+
+class Capture(Protocol):
+    """A running capture."""
+
+    def end(self, *, may_outlive: bool = False) -> DeviceGraph:
+        """Stop capturing and return the graph.
+
+        ``may_outlive``: tensors made during the capture may be read after a replay, as the segments of a piecewise
+        graph do; otherwise one that is still referenced raises GraphCaptureError.
+        """
+        ...
+
+    def abandon(self) -> None:
+        """Stop capturing and discard what was captured."""
+        ...
+
+
+class Device(Protocol):
+    """One device: capture, clocks and memory."""
+
+    kind: str
+    """``cpu`` or ``cuda``."""
+    torch_device: torch.device
+
+    def begin_capture(self) -> Capture:
+        """Start capturing all work of this thread.
+
+        During the capture a host read, or a copy of host data, raises GraphCaptureError.
+        """
+        ...
+
+    def synchronize(self) -> None:
+        """Wait for all work that was launched."""
+        ...
+
+    def memory_total_bytes(self) -> int:
+        """Return the memory that the device has."""
+        ...
+
+    def memory_free_bytes(self) -> int:
+        """Return the memory that is not in use."""
+        ...

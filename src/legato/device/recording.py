@@ -1,0 +1,206 @@
+"""The CPU as a device with graphs. Owns capture and replay with the semantics of a CUDA graph.
+
+Capture runs the work once and writes down every operation. Host values and Python branches are frozen as a CUDA graph
+freezes them; tensors that exist before the capture are named by reference and never copied; what would stop a CUDA
+capture stops this one: reading a tensor on the host, an output whose shape depends on data, a copy of host data.
+"""
+
+import os
+import weakref
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from legato.device.program import Operation, ProgramBuilder, Register, tensors_in
+from legato.errors import GraphCaptureError
+
+_HOST_READS = frozenset(
+    {"tolist", "numpy", "item", "__bool__", "__int__", "__float__", "__index__", "__array__", "__contains__", "cpu"}
+)
+"""Tensor methods that read device memory on the host; some of them never reach the dispatcher."""
+_HOST_COPIES = frozenset({"aten::lift_fresh", "aten::lift_fresh_copy"})
+"""What ``torch.tensor`` of host data becomes."""
+_DYNAMIC_TAGS = frozenset({torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape})
+_INDEXING_OPERATIONS = frozenset({"aten::index", "aten::index_put", "aten::index_put_"})
+"""Their output's shape depends on data only where an index is a mask."""
+_READING_OPERATIONS = frozenset({"aten::item", "aten::_local_scalar_dense", "aten::is_nonzero", "aten::equal"})
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedGraph:
+    """Implements :class:`~legato.device.protocol.DeviceGraph`."""
+
+    num_nodes: int
+    num_bytes: int
+    run: Callable[[], None]
+
+    def replay(self) -> None:
+        """Run the recorded operations again."""
+        with torch.inference_mode():
+            self.run()
+
+
+class _HostReadGuard(TorchFunctionMode):
+    """Refuses reads that bypass the dispatcher, such as ``tolist`` of a CPU tensor."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        if getattr(func, "__name__", "") in _HOST_READS:
+            raise _host_read(f"Tensor.{func.__name__}")
+        return func(*args, **(kwargs or {}))
+
+
+class RecordingCapture(TorchDispatchMode):
+    """Implements :class:`~legato.device.protocol.Capture` by writing down each operation as it runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._program = ProgramBuilder()
+        self._registers: dict[int, Register] = {}
+        self._intermediates: list[torch.Tensor] = []  # strong: an id must not be reused during the capture
+        self._guard = _HostReadGuard()
+        self._inference = torch.inference_mode()
+
+    def begin(self) -> "RecordingCapture":
+        """Start recording the work of this thread."""
+        self._inference.__enter__()
+        self._guard.__enter__()
+        self.__enter__()
+        return self
+
+    def abandon(self) -> None:
+        """Stop recording."""
+        self.__exit__(None, None, None)
+        self._guard.__exit__(None, None, None)
+        self._inference.__exit__(None, None, None)
+
+    def end(self, *, may_outlive: bool = False) -> RecordedGraph:
+        """Stop recording and compile the graph."""
+        self.abandon()
+        outliving = self._outliving()
+        if outliving and not may_outlive:
+            shapes = ", ".join(str(tuple(tensor.shape)) for tensor, _ in outliving)
+            raise GraphCaptureError(
+                "a tensor allocated during the capture is still referenced after it",
+                {"found": shapes, "limit": "results of a graph live in persistent buffers", "options": "copy_ it"},
+            )
+        with torch.inference_mode():
+            for tensor, register in outliving:
+                copy = torch.ops.aten.copy_.default
+                self._program.append(Operation(copy, "aten::copy_", (tensor, register), {}, None))
+        num_bytes = sum(tensor.untyped_storage().nbytes() for tensor, _ in outliving)
+        return RecordedGraph(len(self._program.operations), num_bytes, self._program.build())
+
+    def _outliving(self) -> list[tuple[torch.Tensor, Register]]:
+        """Drop the capture's own references; return the intermediates that somebody else still holds."""
+        watched = [(weakref.ref(tensor), self._registers[id(tensor)]) for tensor in self._intermediates]
+        self._intermediates.clear()
+        self._registers.clear()
+        alive = ((reference(), register) for reference, register in watched)
+        return [(tensor, register) for tensor, register in alive if tensor is not None]
+
+    def __torch_dispatch__(
+        self,
+        func: OpOverload,
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        _refuse_host_work(func, args)
+        result = func(*args, **kwargs)
+        inputs = tensors_in((args, kwargs))
+        if self._is_constant_view(func, inputs, result):
+            return result
+        for tensor in tensors_in(result):
+            if id(tensor) not in self._registers and not any(tensor is given for given in inputs):
+                self._registers[id(tensor)] = Register(len(self._intermediates))
+                self._intermediates.append(tensor)
+        self._program.append(
+            Operation(
+                getattr(func, "_op", func),
+                func.name(),
+                self._encode(args),
+                self._encode(kwargs),
+                self._encode(result),
+            )
+        )
+        return result
+
+    def _is_constant_view(self, func: OpOverload, inputs: list[torch.Tensor], result: Any) -> bool:
+        """Return whether the result is a view of persistent memory, so that it is the same at every replay."""
+        outputs = tensors_in(result)
+        if func._schema.is_mutable or not outputs or any(id(tensor) in self._registers for tensor in inputs):
+            return False
+        persistent = {tensor.untyped_storage().data_ptr() for tensor in inputs}
+        return all(tensor.untyped_storage().data_ptr() in persistent for tensor in outputs)
+
+    def _encode(self, value: Any) -> Any:
+        """Replace intermediates by their registers; persistent tensors stay."""
+        if isinstance(value, torch.Tensor):
+            return self._registers.get(id(value), value)
+        if isinstance(value, (list, tuple)):
+            return type(value)(self._encode(item) for item in value)
+        if isinstance(value, dict):
+            return {name: self._encode(item) for name, item in value.items()}
+        return value
+
+
+class RecordingDevice:
+    """Implements :class:`~legato.device.protocol.Device` on the CPU."""
+
+    kind = "cpu"
+
+    def __init__(self) -> None:
+        self.torch_device = torch.device("cpu")
+
+    def begin_capture(self) -> RecordingCapture:
+        """Start recording."""
+        return RecordingCapture().begin()
+
+    def synchronize(self) -> None:
+        """Return at once: CPU work is done when it returns."""
+
+    def memory_total_bytes(self) -> int:
+        """Return the machine's memory."""
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+    def memory_free_bytes(self) -> int:
+        """Return the memory that no process uses, page cache not counted as used."""
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+
+
+def _refuse_host_work(func: OpOverload, args: tuple[Any, ...]) -> None:
+    """Raise for an operation that needs the host to read device memory, or sends host data to the device."""
+    name = func.name().split(".")[0]
+    if name in _HOST_COPIES:
+        raise GraphCaptureError(
+            "host data was copied to the device during a capture",
+            {"found": func.name(), "limit": "a replay would use the old data", "options": "fill a persistent buffer"},
+        )
+    dynamic = bool(_DYNAMIC_TAGS.intersection(func.tags))
+    if name in _INDEXING_OPERATIONS:
+        dynamic = any(index.dtype in (torch.bool, torch.uint8) for index in tensors_in(args[1:2]))
+    if name in _READING_OPERATIONS or dynamic:
+        raise _host_read(func.name())
+
+
+def _host_read(name: str) -> GraphCaptureError:
+    return GraphCaptureError(
+        "the host read a tensor during a capture",
+        {
+            "found": name,
+            "limit": "a replay cannot ask the host",
+            "options": "keep the value on the device, or make it part of the graph key",
+        },
+    )

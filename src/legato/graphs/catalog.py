@@ -1,0 +1,97 @@
+"""Which graphs exist. Owns the set of keys and what was dropped from it; a value, replaced rather than changed."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from legato.graphs.key import GraphKey, KeyInts
+from legato.graphs.ladder import chosen_sizes, context_lengths
+from legato.graphs.modes import GraphMode, SamplerVariant
+from legato.graphs.policy import ResolvedPolicy
+from legato.observability.reasons import Reason
+
+KeyIntsOf = Callable[[int, int | None, int], KeyInts]
+"""(num_reqs, query_len, max_seq_len) -> the backend's host integers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphLimits:
+    """The batches that the scheduler can make."""
+
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    max_model_len: int
+    widths: tuple[int, ...] = (1,)
+    """Query lengths of uniform batches."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Catalog:
+    """All keys in the order of dispatch: full before piecewise, small before large."""
+
+    policy: ResolvedPolicy
+    keys: tuple[GraphKey, ...]
+    dropped: Mapping[GraphKey, Reason] = field(default_factory=dict)
+
+    def without(self, key: GraphKey, reason: Reason) -> "Catalog":
+        """Return the catalog with one key dropped."""
+        keys = tuple(other for other in self.keys if other != key)
+        return replace(self, keys=keys, dropped={**self.dropped, key: reason})
+
+
+def build_catalog(
+    policy: ResolvedPolicy,
+    limits: GraphLimits,
+    *,
+    sizes: tuple[int, ...] | None,
+    samplers: tuple[SamplerVariant | None, ...],
+    key_ints: KeyIntsOf,
+) -> Catalog:
+    """Return every key that the policy asks for.
+
+    ``sizes``: tokens, the user's own; None: ladders. ``samplers``: what full graphs end with; None among them: logits.
+    """
+    keys: set[GraphKey] = set()
+    for width, mode in policy.uniform.items():
+        if mode is GraphMode.FULL:
+            requests = _uniform_sizes(sizes, limits, width)
+            keys |= _full_keys([(reqs * width, reqs, width) for reqs in requests], samplers, limits, key_ints)
+    tokens = chosen_sizes(sizes, limits.max_num_batched_tokens)
+    if policy.mixed is GraphMode.FULL:
+        shapes = [(size, min(size, limits.max_num_seqs), None) for size in tokens]
+        keys |= _full_keys(shapes, samplers, limits, key_ints)
+    if GraphMode.PIECEWISE in (policy.mixed, *policy.uniform.values()):
+        keys |= {GraphKey(mode=GraphMode.PIECEWISE, num_tokens=size) for size in tokens}
+    return Catalog(policy=policy, keys=tuple(sorted(keys, key=_dispatch_order)))
+
+
+def _uniform_sizes(sizes: tuple[int, ...] | None, limits: GraphLimits, width: int) -> tuple[int, ...]:
+    """Return numbers of requests; the user's sizes are tokens, of which only multiples of the width can be had."""
+    in_requests = None if sizes is None else tuple(size // width for size in sizes if size % width == 0)
+    return chosen_sizes(in_requests, limits.max_num_seqs)
+
+
+def _full_keys(
+    shapes: list[tuple[int, int, int | None]],
+    samplers: tuple[SamplerVariant | None, ...],
+    limits: GraphLimits,
+    key_ints: KeyIntsOf,
+) -> set[GraphKey]:
+    return {
+        GraphKey(
+            mode=GraphMode.FULL,
+            num_tokens=num_tokens,
+            num_reqs=num_reqs,
+            query_len=query_len,
+            sampler=sampler,
+            key_ints=key_ints(num_reqs, query_len, context),
+        )
+        for num_tokens, num_reqs, query_len in shapes
+        for sampler in samplers
+        for context in context_lengths(limits.max_model_len)
+    }
+
+
+def _dispatch_order(key: GraphKey) -> tuple[int, int, bool, int, int, KeyInts]:
+    """Full before piecewise; then the least padding, a uniform graph before one for any mix, the cheapest sampler."""
+    sampler = len(SamplerVariant) if key.sampler is None else int(key.sampler)
+    return -key.mode, key.num_tokens, key.query_len is None, key.num_reqs or 0, sampler, key.key_ints

@@ -1,0 +1,50 @@
+"""The graph of a batch: the smallest captured key that serves it, or why there is none. Pure."""
+
+from dataclasses import dataclass, replace
+
+from legato.graphs.catalog import Catalog
+from legato.graphs.key import BatchShape, GraphKey
+from legato.graphs.modes import GraphMode
+from legato.observability.reasons import Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dispatched:
+    """What a batch runs as."""
+
+    requested: GraphMode
+    """What the user's policy gives this class of batch."""
+    mode: GraphMode
+    key: GraphKey | None
+    """None: eager."""
+    reason: Reason | None
+    """Why the mode is not FULL; None: it is."""
+
+
+def dispatch(catalog: Catalog, shape: BatchShape) -> Dispatched:
+    """Return the first key, in the catalog's order, that serves ``shape``; eager where none does."""
+    policy = catalog.policy
+    requested = policy.requested_mode(shape.query_len)
+    given = policy.given_mode(shape.query_len)
+    key = next((key for key in catalog.keys if key.mode <= given and key.serves(shape)), None)
+    mode = key.mode if key is not None else GraphMode.EAGER
+    return Dispatched(requested=requested, mode=mode, key=key, reason=_reason(catalog, shape, mode))
+
+
+def _reason(catalog: Catalog, shape: BatchShape, mode: GraphMode) -> Reason | None:
+    """Return why ``mode`` is not FULL. What the user can change comes before what the batch happens to be."""
+    policy = catalog.policy
+    requested, given = policy.requested_mode(shape.query_len), policy.given_mode(shape.query_len)
+    if mode is GraphMode.FULL:
+        return None
+    if shape.query_len is not None and shape.query_len not in policy.uniform:
+        return Reason.WIDTH_MISMATCH
+    if mode is given:
+        return Reason.BACKEND_LEVEL if given < requested else Reason.DISABLED_BY_USER
+    for key, reason in catalog.dropped.items():
+        if key.mode is given and key.serves(shape):
+            return reason
+    same_mode = [key for key in catalog.keys if key.mode is given]
+    if any(key.serves(replace(shape, key_ints=key.key_ints)) for key in same_mode):
+        return Reason.BACKEND_DECLINED
+    return Reason.BATCH_TOO_LARGE
