@@ -1,0 +1,72 @@
+"""How far one request has come. Owns its tokens and counts; decides nothing."""
+
+from dataclasses import dataclass, field
+
+from legato.flow.request import Request
+from legato.kvcache.block_table import BlockTable
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class RequestState:
+    """Mutable progress of one request, from ``add`` to its end."""
+
+    request: Request
+    order: tuple[float, ...]
+    """Place in the order of service; smaller is earlier. Never changes, so a preempted request is first again."""
+    table: BlockTable
+    token_ids: list[int] = field(init=False)
+    """Prompt, then output."""
+    num_prompt_tokens: int = field(init=False)
+    row: int = -1
+    """Place in device state while running; -1: waiting."""
+    num_computed_tokens: int = 0
+    """Tokens whose keys and values exist."""
+    num_admitted_tokens: int = 0
+    """Tokens that were known at the latest admission. Those that follow were generated in the present row."""
+    num_cached_tokens: int = 0
+    """Prompt tokens found in the prefix cache at the first admission."""
+    num_prompt_logprobs: int = 0
+    """Prompt tokens whose log-probabilities were delivered, the first token, which has none, not counted."""
+    was_admitted: bool = False
+    ended: bool = False
+
+    def __post_init__(self) -> None:
+        self.token_ids = list(self.request.prompt_token_ids)
+        self.num_prompt_tokens = len(self.token_ids)
+
+    @property
+    def num_output_tokens(self) -> int:
+        """Tokens generated so far."""
+        return len(self.token_ids) - self.num_prompt_tokens
+
+    @property
+    def num_tokens_to_compute(self) -> int:
+        """Known tokens without keys and values."""
+        return len(self.token_ids) - self.num_computed_tokens
+
+    @property
+    def is_decoding(self) -> bool:
+        """Whether the next token to compute was generated in the present row.
+
+        A prompt's last token is not, nor is the last token of a recomputation: those are one-token prefills.
+        """
+        return self.num_computed_tokens >= self.num_admitted_tokens
+
+    @property
+    def may_reuse_prefix(self) -> bool:
+        """Whether computed blocks will do: prompt log-probabilities need every prompt token to pass the model."""
+        return self.request.params.prompt_logprobs is None or self.num_prompt_logprobs >= self.num_prompt_tokens - 1
+
+    def admit(self, row: int, num_computed_tokens: int) -> None:
+        """Take a row, with so many tokens computed already."""
+        self.row = row
+        self.num_computed_tokens = num_computed_tokens
+        self.num_admitted_tokens = len(self.token_ids)
+        if not self.was_admitted:
+            self.num_cached_tokens = num_computed_tokens
+            self.was_admitted = True
+
+    def preempt(self) -> None:
+        """Lose the row and all computed state; the tokens stay."""
+        self.row = -1
+        self.num_computed_tokens = 0

@@ -1,0 +1,229 @@
+"""Requests -> ScheduledBatch -> RequestUpdates. Owns every request, row and block; knows no tensor and no text.
+
+Each step serves running requests first, decodes before prefills, then admits waiting ones, all under one budget of
+tokens. Service is strictly in order: a waiting request that finds too few blocks is not overtaken, so none starves.
+When a decode finds no block, the running request that is last in order loses its blocks and row, and is computed again
+later. The first in order is never the victim, so some request always ends and the others' turn comes.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from legato.config.engine import CacheConfig, SchedulerConfig
+from legato.errors import QueueFullError, RequestError
+from legato.flow.request import Request
+from legato.flow.request_update import FinishReason, RequestUpdate
+from legato.flow.scheduled_batch import ScheduledBatch
+from legato.flow.step_output import StepOutput
+from legato.kvcache.manager import KVCacheManager
+from legato.kvcache.spec import LayerGroup
+from legato.observability.stats import EngineStats
+from legato.scheduler.batch_draft import BatchDraft
+from legato.scheduler.commit import apply_result
+from legato.scheduler.limits import check_request
+from legato.scheduler.request_state import RequestState
+from legato.scheduler.rows import RowPool
+from legato.scheduler.service_order import OrderedRequests, order_key
+from legato.scheduler.sibling_groups import SiblingGroups
+
+
+class Scheduler:
+    """Continuous batching with chunked prefill. Each scheduled batch is committed before the next is asked for."""
+
+    def __init__(self, config: SchedulerConfig, cache: CacheConfig, layer_groups: Sequence[LayerGroup]) -> None:
+        self._config = config
+        self._cache = KVCacheManager(cache, layer_groups)
+        self._order_key = order_key(config.policy)
+        self._requests: dict[str, RequestState] = {}
+        self._waiting = OrderedRequests()
+        self._running = OrderedRequests()
+        self._groups = SiblingGroups()
+        self._rows = RowPool(config.max_num_seqs)
+        self._in_flight: list[RequestState] = []
+        self._step = 0
+        self._num_added = 0
+        self._num_preemptions = 0
+        self._num_prompt_tokens = 0
+        self._num_generation_tokens = 0
+
+    @property
+    def has_work(self) -> bool:
+        """Whether any request is unfinished."""
+        return bool(self._requests)
+
+    def stats(self) -> EngineStats:
+        """Return the counts that the scheduler knows; those of graphs are left at zero."""
+        pool, index = self._cache.pool, self._cache.index
+        return EngineStats(
+            num_running=len(self._running),
+            num_waiting=len(self._requests) - len(self._running),
+            kv_blocks_used=pool.num_total - pool.num_free,
+            kv_blocks_total=pool.num_total,
+            prefix_cache_queries=index.query_tokens,
+            prefix_cache_hits=index.hit_tokens,
+            preemptions=self._num_preemptions,
+            prompt_tokens=self._num_prompt_tokens,
+            generation_tokens=self._num_generation_tokens,
+        )
+
+    def add(self, request: Request) -> None:
+        """Take a request into the queue.
+
+        Raises RequestError for one that could never finish or whose id is in use, QueueFullError when as many are
+        held as may be.
+        """
+        check_request(request, self._config, self._cache)
+        if request.request_id in self._requests:
+            raise RequestError("the request id is in use", {"requested": request.request_id}, param="request_id")
+        if len(self._requests) >= self._config.max_queue:
+            raise QueueFullError(
+                "too many requests", {"found": len(self._requests), "limit": f"{self._config.max_queue} held at once"}
+            )
+        state = RequestState(
+            request=request,
+            order=self._order_key(request, self._num_added),
+            table=self._cache.new_table(request.group),
+        )
+        self._num_added += 1
+        self._requests[request.request_id] = state
+        if not (self._gains_by_waiting(state) and self._groups.join(state)):
+            self._waiting.add(state)
+
+    def abort(self, request_ids: Iterable[str]) -> list[RequestUpdate]:
+        """End requests now, their blocks and rows free at once; ids that are not held are ignored."""
+        updates = []
+        for request_id in request_ids:
+            state = self._requests.get(request_id)
+            if state is not None:
+                self._end(state)
+                updates.append(
+                    RequestUpdate(
+                        request_id=request_id,
+                        num_cached_tokens=state.num_cached_tokens,
+                        finish_reason=FinishReason.ABORT,
+                    )
+                )
+        return updates
+
+    def reset_prefix_cache(self) -> None:
+        """Forget all computed prefixes; running requests are not touched."""
+        self._cache.index.reset()
+
+    def schedule(self) -> ScheduledBatch | None:
+        """Form the next step; return None where nothing can run."""
+        assert not self._in_flight, "scheduled before the last batch was committed"
+        draft = BatchDraft(self._config.max_num_batched_tokens)
+        num_preemptions = self._num_preemptions
+        decoding: list[RequestState] = []
+        prefilling: list[RequestState] = []
+        for state in self._running:
+            (decoding if state.is_decoding else prefilling).append(state)
+        self._continue_decodes(decoding, draft)
+        self._continue_prefills(prefilling, draft)
+        if num_preemptions == self._num_preemptions:
+            # Otherwise the blocks just freed belong to those still running, not to who lost them.
+            self._admit_waiting(draft)
+        if not draft.states:
+            return None
+        self._in_flight = draft.states
+        self._step += 1
+        return draft.seal(self._step, self._rows.drain_released())
+
+    def commit(self, batch: ScheduledBatch, output: StepOutput) -> list[RequestUpdate]:
+        """Take in what the last scheduled batch computed; return what is new for each of its requests.
+
+        Requests aborted in the meantime are passed over.
+        """
+        assert batch.step == output.step == self._step, "committed a batch that is not the last one scheduled"
+        in_flight, self._in_flight = self._in_flight, []
+        updates = []
+        for state, scheduled, result in zip(in_flight, batch.requests, output.requests, strict=True):
+            assert scheduled.request_id == result.request_id, "results are not in the order of the batch"
+            if state.ended:
+                continue
+            update = apply_result(state, scheduled, result, self._config.max_model_len)
+            self._cache.register(state.table, state.token_ids, state.num_computed_tokens)
+            if scheduled.num_computed_tokens < state.num_prompt_tokens <= state.num_computed_tokens:
+                self._prompt_computed(state, scheduled.num_output_tokens)
+            if update is not None:
+                self._num_generation_tokens += len(update.token_ids)
+                updates.append(update)
+                if update.finish_reason is not None:
+                    self._end(state)
+        return updates
+
+    def _continue_decodes(self, decoding: list[RequestState], draft: BatchDraft) -> None:
+        for state in decoding:
+            if draft.num_tokens_left == 0:
+                return
+            num_blocks = len(state.table.block_ids)
+            # A victim has lost its row; victims come later in order, so none is in the draft already.
+            if state.row < 0 or not self._make_room(state):
+                continue
+            if len(state.table.block_ids) > num_blocks:
+                draft.append_blocks(state, num_blocks)
+            draft.feed(state)
+
+    def _continue_prefills(self, prefilling: list[RequestState], draft: BatchDraft) -> None:
+        for state in prefilling:
+            if draft.num_tokens_left == 0:
+                return
+            if state.row >= 0:
+                draft.feed(state)
+
+    def _admit_waiting(self, draft: BatchDraft) -> None:
+        while draft.num_tokens_left > 0 and self._waiting and self._rows.num_free > 0:
+            state = self._waiting.first
+            reuse_prefix = state.may_reuse_prefix
+            num_computed_tokens = self._cache.open(state.table, state.token_ids, reuse_prefix=reuse_prefix)
+            if num_computed_tokens is None:
+                return
+            if reuse_prefix and not state.was_admitted:
+                self._cache.count_lookup(
+                    num_prompt_tokens=state.num_prompt_tokens, num_cached_tokens=num_computed_tokens
+                )
+            state.admit(self._rows.take(), num_computed_tokens)
+            self._waiting.remove(state)
+            self._running.add(state)
+            draft.admit(state)
+            draft.feed(state)
+
+    def _make_room(self, state: RequestState) -> bool:
+        """Find a block for the request's next token; return False where it was itself the last in order."""
+        while not self._cache.grow(state.table, len(state.token_ids)):
+            victim = self._running.last
+            self._preempt(victim)
+            if victim is state:
+                return False
+        return True
+
+    def _preempt(self, state: RequestState) -> None:
+        self._stop_running(state)
+        state.preempt()
+        self._waiting.add(state)
+        self._num_preemptions += 1
+
+    def _end(self, state: RequestState) -> None:
+        del self._requests[state.request.request_id]
+        state.ended = True
+        if state.row >= 0:
+            self._stop_running(state)
+        elif not self._groups.is_waiting(state):
+            self._waiting.remove(state)
+        successor = self._groups.leave(state)
+        if successor is not None:
+            self._waiting.add(successor)
+
+    def _stop_running(self, state: RequestState) -> None:
+        self._running.remove(state)
+        self._cache.release(state.table)
+        self._rows.release(state.row)
+
+    def _prompt_computed(self, state: RequestState, num_output_tokens: int) -> None:
+        if num_output_tokens == 0:
+            self._num_prompt_tokens += state.num_prompt_tokens
+        for sibling in self._groups.prompt_computed(state):
+            self._waiting.add(sibling)
+
+    def _gains_by_waiting(self, state: RequestState) -> bool:
+        """Return whether a leader of its group could compute blocks for it: one full block, with a token to spare."""
+        return self._cache.can_share and state.may_reuse_prefix and state.num_prompt_tokens > self._cache.block_size
