@@ -1,0 +1,55 @@
+"""Where a measurement was made: machine, libraries and commit. Knows nothing of what is measured."""
+
+import os
+import platform
+import subprocess
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """What a reader needs to judge, or to repeat, a measurement."""
+
+    processor: str
+    num_cpus: int
+    torch_threads: int
+    device: str
+    python: str
+    versions: dict[str, str]
+
+
+def this_environment(device: str) -> Environment:
+    """Return this machine's description; ``device`` is the one measured."""
+    import torch
+
+    return Environment(
+        processor=_processor(),
+        num_cpus=os.cpu_count() or 1,
+        torch_threads=torch.get_num_threads(),
+        device=device,
+        python=platform.python_version(),
+        versions={name: version(name) for name in ("legato", "torch", "transformers")},
+    )
+
+
+def this_commit() -> str:
+    """Return the commit of the checkout, with ``+`` for uncommitted changes; ``unknown`` outside of one."""
+    here = Path(__file__).parent
+    try:
+        head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True)
+        changes = subprocess.run(["git", "diff", "--quiet", "HEAD"], cwd=here, capture_output=True, check=False)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return head.stdout.strip() + ("+" if changes.returncode else "")
+
+
+def _processor() -> str:
+    """Return the processor's name, where the system tells it."""
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

@@ -1,0 +1,62 @@
+"""The ``legato`` command: its sub-commands, and what happens to an error. Imports no torch: ``--help`` is instant."""
+
+import sys
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from legato.cli import bench, chat, generate, inspect, serve
+from legato.cli.dataclass_options import takes_options
+from legato.cli.errors import exit_code, print_error
+from legato.config import environment
+from legato.errors import LegatoError
+
+
+def _any_separator(name: str) -> str:
+    """Let ``--max_model_len`` stand for ``--max-model-len``."""
+    return name.replace("_", "-")
+
+
+SETTINGS = {"help_option_names": ["-h", "--help"], "token_normalize_func": _any_separator}
+
+app = typer.Typer(
+    help="Serve large language models as CUDA graphs, with proof of which graph ran.",
+    context_settings=SETTINGS,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+for name, command in (("generate", generate.generate), ("chat", chat.chat), ("serve", serve.serve)):
+    app.command(name, context_settings=SETTINGS, epilog=command.__doc__ and None)(takes_options(command))
+app.add_typer(inspect.app, name="inspect")
+app.add_typer(bench.app, name="bench")
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        print(f"legato {version('legato')}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    """Serve large language models as CUDA graphs, with proof of which graph ran."""
+
+
+def main() -> None:
+    """Run the command line. An error of Legato's own is printed without its traceback, unless LEGATO_DEBUG is set."""
+    try:
+        app()
+    except LegatoError as error:
+        print_error(error, Console(stderr=True))
+        if environment.debug():
+            raise
+        sys.exit(exit_code(error))

@@ -1,0 +1,46 @@
+"""What the terminal commands ask of sampling. Owns their defaults; limits and errors are those of SamplingParams."""
+
+from dataclasses import dataclass
+
+from legato.config.options import option
+from legato.flow.sampling_params import SamplingParams
+
+SAMPLING = "Sampling"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingOptions:
+    """Sampling as typed. The defaults are greedy, so that the same command prints the same text."""
+
+    max_tokens: int = option(128, "Tokens to generate at most.", panel=SAMPLING)
+    temperature: float = option(0.0, "0 takes the best token; 1 draws from the model's distribution.", panel=SAMPLING)
+    top_k: int = option(0, "Draw from the k best tokens; 0: from all.", panel=SAMPLING)
+    top_p: float = option(1.0, "Draw from the best tokens that have this probability together.", panel=SAMPLING)
+    min_p: float = option(
+        0.0, "Draw from tokens with at least this share of the best one's probability.", panel=SAMPLING
+    )
+    repetition_penalty: float = option(
+        1.0, "Above 1: tokens of the prompt and the output become less likely.", panel=SAMPLING
+    )
+    stop: tuple[str, ...] = option((), "String that ends the output; may be repeated.", panel=SAMPLING)
+    ignore_eos: bool = option(False, "Do not stop at the model's end tokens.", panel=SAMPLING)
+    logprobs: int | None = option(
+        None, "Log-probabilities of this many best tokens, in the --json output.", panel=SAMPLING
+    )
+    n: int = option(1, "Outputs per prompt.", panel=SAMPLING)
+
+    def params(self, seed: int) -> SamplingParams:
+        """Return the engine's parameters. Raises RequestError for a value outside its range."""
+        return SamplingParams(
+            n=self.n,
+            max_tokens=self.max_tokens,
+            temperature=self.temperature,
+            top_k=self.top_k,
+            top_p=self.top_p,
+            min_p=self.min_p,
+            repetition_penalty=self.repetition_penalty,
+            stop=self.stop,
+            ignore_eos=self.ignore_eos,
+            logprobs=self.logprobs,
+            seed=seed,
+        )
