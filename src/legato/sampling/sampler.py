@@ -26,10 +26,10 @@ def sample(
     ``variant`` must serve every real row, by :func:`~legato.sampling.variant.variant_of`; a larger one gives the same
     tokens. Probabilities are computed in float32. After GENERAL, pass the result to ``state.observe``.
     """
+    logits = logits.to(torch.float32)
     if variant is SamplerVariant.GREEDY:
         return logits.argmax(dim=-1)
     params = state.gather(rows)
-    logits = logits.to(torch.float32)
     if variant is SamplerVariant.GENERAL:
         logits = process(logits, rows, positions, state, params)
     if variant is SamplerVariant.TEMPERATURE:
