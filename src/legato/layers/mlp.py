@@ -1,0 +1,38 @@
+"""The gated feed-forward layer."""
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from legato.config.model import ModelConfig
+from legato.layers.linear import Linear, PackedLinear
+
+_Activation = Callable[[torch.Tensor], torch.Tensor]
+ACTIVATIONS: dict[str, _Activation] = {
+    "silu": functional.silu,
+    "gelu": functional.gelu,
+    "gelu_new": partial(functional.gelu, approximate="tanh"),
+    "gelu_pytorch_tanh": partial(functional.gelu, approximate="tanh"),
+    "relu": functional.relu,
+}
+
+
+class GatedMLP(nn.Module):
+    """``down(activation(gate(x)) * up(x))`` (arXiv 2002.05202); gate and up are one product."""
+
+    def __init__(self, config: ModelConfig, *, dtype: torch.dtype, device: torch.device) -> None:
+        super().__init__()
+        hidden, inner, bias = config.hidden_size, config.intermediate_size, config.mlp_bias
+        parts = {"gate_proj": inner, "up_proj": inner}
+        self.gate_up_proj = PackedLinear(hidden, parts, bias=bias, dtype=dtype, device=device)
+        self.down_proj = Linear(inner, hidden, bias=bias, dtype=dtype, device=device)
+        self.activation = ACTIVATIONS[config.hidden_act]
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Map ``hidden`` [num_tokens, hidden_size] to the same shape."""
+        gate, up = self.gate_up_proj(hidden).chunk(2, dim=-1)  # [num_tokens, intermediate_size] each
+        product: torch.Tensor = self.down_proj(self.activation(gate).mul_(up))
+        return product

@@ -1,0 +1,43 @@
+"""Rotary position embedding (arXiv 2104.09864). Owns the table of cosines and sines, and the turning of heads.
+
+A head's dimension ``i`` is paired with ``i + rotary_dim / 2``. The table is made once, in float32, for every position
+the model has.
+"""
+
+import torch
+from torch import nn
+
+from legato.config.model import ModelConfig
+from legato.layers.rotary_frequencies import rotary_frequencies
+
+
+class RotaryEmbedding(nn.Module):
+    """Looks up a step's cosines and sines, once for all layers."""
+
+    table: torch.Tensor  # [max_position_embeddings, 2, rotary_dim]
+
+    def __init__(self, config: ModelConfig, *, dtype: torch.dtype, device: torch.device) -> None:
+        super().__init__()
+        frequencies, scale = rotary_frequencies(config.rope, config.rope.rotary_dim or config.head_dim)
+        angles = torch.outer(torch.arange(config.max_position_embeddings, dtype=torch.float32), frequencies)
+        cos, sin = angles.cos() * scale, angles.sin() * scale  # [max_position_embeddings, rotary_dim / 2] float32
+        # The first half of a head loses sin times the second half, the second half gains it: the sign is in the table.
+        table = torch.stack([torch.cat([cos, cos], dim=-1), torch.cat([-sin, sin], dim=-1)], dim=1)
+        self.register_buffer("table", table.to(dtype).to(device), persistent=False)
+
+    def forward(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return cosines and signed sines of ``positions`` [num_tokens] int64, each [num_tokens, 1, rotary_dim]."""
+        cos, sin = self.table.index_select(0, positions).split(1, dim=1)
+        return cos, sin
+
+
+def rotate(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """Turn ``heads`` [num_tokens, num_heads, head_dim] by the angles of their positions.
+
+    ``cos`` and ``sin`` [num_tokens, 1, rotary_dim] come from :class:`RotaryEmbedding`. Dimensions beyond
+    ``rotary_dim`` stay as they are. Exchanging halves with ``roll`` makes this three operations.
+    """
+    rotary_dim = cos.shape[-1]
+    if rotary_dim == heads.shape[-1]:
+        return torch.addcmul(heads * cos, heads.roll(rotary_dim // 2, -1), sin)
+    return torch.cat([rotate(heads[..., :rotary_dim], cos, sin), heads[..., rotary_dim:]], dim=-1)

@@ -1,0 +1,138 @@
+"""What all decoder-only models share: embedding, pre-norm residual layers, final norm, logits. Owns no attention.
+
+Modules carry the names that Hugging Face checkpoints give them, so that a parameter's path is its name there.
+"""
+
+from typing import ClassVar, Protocol
+
+import torch
+from torch import nn
+
+from legato.attention.protocol import AttentionContext, AttentionLayer
+from legato.config.model import ModelConfig
+from legato.kvcache.spec import FullAttentionSpec, LayerGroup, SlidingWindowSpec
+from legato.layers.embedding import Embedding, LMHead
+from legato.layers.mlp import GatedMLP
+from legato.layers.norm import RMSNorm
+from legato.layers.rotary import RotaryEmbedding
+
+
+class Attention(Protocol):
+    """A family's attention block: an ``nn.Module`` that is built and called like this."""
+
+    layer: AttentionLayer
+
+    def __init__(self, config: ModelConfig, index: int, dtype: torch.dtype, device: torch.device) -> None: ...
+
+    def __call__(
+        self, hidden: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, context: AttentionContext
+    ) -> torch.Tensor:
+        """Map ``hidden`` [num_tokens, hidden_size] to the same shape."""
+        ...
+
+
+class DecoderLayer(nn.Module):
+    """Attention, then the feed-forward layer, each behind a norm and added to its input."""
+
+    def __init__(
+        self, attention: type[Attention], config: ModelConfig, index: int, dtype: torch.dtype, device: torch.device
+    ) -> None:
+        super().__init__()
+        self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps, dtype=dtype, device=device)
+        self.self_attn = attention(config, index, dtype, device)
+        self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps, dtype=dtype, device=device)
+        self.mlp = GatedMLP(config, dtype=dtype, device=device)
+
+    def forward(
+        self, hidden: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, context: AttentionContext
+    ) -> torch.Tensor:
+        """Map ``hidden`` [num_tokens, hidden_size] to the same shape."""
+        hidden = hidden + self.self_attn(self.input_layernorm(hidden), cos, sin, context)
+        output: torch.Tensor = hidden + self.mlp(self.post_attention_layernorm(hidden))
+        return output
+
+
+class Decoder(nn.Module):
+    """Token ids and positions -> hidden states."""
+
+    def __init__(
+        self, attention: type[Attention], config: ModelConfig, dtype: torch.dtype, device: torch.device
+    ) -> None:
+        super().__init__()
+        self.embed_tokens = Embedding(config.vocab_size, config.hidden_size, dtype=dtype, device=device)
+        self.rotary = RotaryEmbedding(config, dtype=dtype, device=device)
+        self.layers = nn.ModuleList(
+            DecoderLayer(attention, config, index, dtype, device) for index in range(config.num_layers)
+        )
+        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps, dtype=dtype, device=device)
+        self.attention_layers = tuple(attention_layer(config, index) for index in range(config.num_layers))
+
+    def forward(self, input_ids: torch.Tensor, positions: torch.Tensor, context: AttentionContext) -> torch.Tensor:
+        """Map ``input_ids`` and ``positions`` [num_tokens] int64 to [num_tokens, hidden_size]."""
+        hidden = self.embed_tokens(input_ids)
+        cos, sin = self.rotary(positions)
+        for layer in self.layers:
+            hidden = layer(hidden, cos, sin, context)
+        normed: torch.Tensor = self.norm(hidden)
+        return normed
+
+
+class CausalLM(nn.Module):
+    """A language model. A family names its attention; the rest is here.
+
+    Tokens of all requests come as one flat axis: what belongs together is the attention context's business.
+    """
+
+    attention: ClassVar[type[Attention]]
+
+    def __init__(self, config: ModelConfig, dtype: torch.dtype, device: torch.device) -> None:
+        super().__init__()
+        self.config = config
+        self.model = Decoder(self.attention, config, dtype, device)
+        self.lm_head = LMHead(self.model.embed_tokens, tied=config.tie_word_embeddings)
+
+    def forward(self, input_ids: torch.Tensor, positions: torch.Tensor, context: AttentionContext) -> torch.Tensor:
+        """Map ``input_ids`` and ``positions`` [num_tokens] int64 to hidden states [num_tokens, hidden_size]."""
+        hidden: torch.Tensor = self.model(input_ids, positions, context)
+        return hidden
+
+    def compute_logits(self, hidden: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+        """Map ``hidden`` [num_rows, hidden_size] to [num_rows, vocab_size], written to ``out`` if given."""
+        logits: torch.Tensor = self.lm_head(hidden, out)
+        return logits
+
+    @property
+    def attention_layers(self) -> tuple[AttentionLayer, ...]:
+        """The attention layers, in order."""
+        return self.model.attention_layers
+
+    @classmethod
+    def layer_groups(cls, config: ModelConfig) -> tuple[LayerGroup, ...]:
+        """Return the layers by what they keep: those without a window, then those of each window size."""
+        windows = config.sliding_windows or (None,) * config.num_layers
+        return tuple(
+            LayerGroup(
+                name="full" if window is None else f"window_{window}",
+                layers=tuple(index for index, own in enumerate(windows) if own == window),
+                spec=_spec(config, window),
+            )
+            for window in sorted(set(windows), key=lambda window: window or 0)
+        )
+
+
+def attention_layer(config: ModelConfig, index: int) -> AttentionLayer:
+    """Return layer ``index`` as ``config`` has it, with scores scaled by the root of the head size."""
+    return AttentionLayer(
+        index=index,
+        num_heads=config.num_heads,
+        num_kv_heads=config.num_kv_heads,
+        head_dim=config.head_dim,
+        scale=config.head_dim**-0.5,
+        window=config.sliding_windows[index] if config.sliding_windows else None,
+    )
+
+
+def _spec(config: ModelConfig, window: int | None) -> FullAttentionSpec:
+    if window is None:
+        return FullAttentionSpec(num_kv_heads=config.num_kv_heads, head_dim=config.head_dim)
+    return SlidingWindowSpec(num_kv_heads=config.num_kv_heads, head_dim=config.head_dim, window=window)
