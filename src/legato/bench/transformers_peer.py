@@ -1,0 +1,105 @@
+"""The peer: transformers' own ``generate`` on the same weights in the same data type. Owns how that model is built.
+
+A folder is loaded by transformers itself. A GGUF file is dequantised by Legato and put into a model of transformers,
+which would otherwise need a further package.
+"""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import transformers
+
+from legato.bench.contestant import Prompts, Timing
+from legato.config.model import ModelConfig
+from legato.errors import ConfigError
+from legato.loading.model_config import read_model_config
+from legato.loading.source import ModelSource, WeightFormat, resolve_model
+from legato.loading.weights import stored_tensors
+
+
+class _StepClock(transformers.LogitsProcessor):  # type: ignore[misc]
+    """Reads the clock when a step's logits are there; changes nothing."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        self.times.append(time.perf_counter())
+        return scores
+
+
+class TransformersPeer:
+    """A model of transformers with its default attention, driven by ``generate``."""
+
+    def __init__(self, model: str, load_format: str, dtype: str, device: str) -> None:
+        self.name = "transformers"
+        source = resolve_model(model, load_format)
+        self._device = torch.device(device)
+        self._model = _build(source, getattr(torch, dtype)).to(self._device).eval()
+        self._model.generation_config = transformers.GenerationConfig(pad_token_id=0)
+
+    def generate(self, prompts: Prompts, output_len: int) -> Timing:
+        """Generate greedily; the clock's first reading is when the first logits are there."""
+        clock = _StepClock()
+        started = time.perf_counter()
+        input_ids = torch.tensor(prompts, device=self._device)
+        with torch.inference_mode():
+            output = self._model.generate(
+                input_ids,
+                attention_mask=torch.ones_like(input_ids),
+                do_sample=False,
+                max_new_tokens=output_len,
+                logits_processor=transformers.LogitsProcessorList([clock]),
+            )
+        tokens = output[:, input_ids.shape[1] :].tolist()
+        return Timing(
+            first_token_s=clock.times[0] - started,
+            total_s=time.perf_counter() - started,
+            token_ids=tuple(map(tuple, tokens)),
+        )
+
+    def graph_steps(self) -> Mapping[str, int]:
+        """Return nothing: no record is kept."""
+        return {}
+
+
+def _build(source: ModelSource, dtype: torch.dtype) -> Any:
+    """Return the model of transformers. Raises ConfigError for random weights: both would draw their own."""
+    if source.format is WeightFormat.DUMMY:
+        raise ConfigError(
+            "transformers would draw random weights of its own",
+            {"requested": "--load-format dummy --peer transformers", "options": "real weights | --peer none"},
+        )
+    if not source.is_gguf:
+        return transformers.AutoModelForCausalLM.from_pretrained(source.path, dtype=dtype)
+    config = read_model_config(source)
+    model = transformers.AutoModelForCausalLM.from_config(_transformers_config(config), dtype=dtype)
+    weights = {tensor.name: tensor.load().to(dtype) for tensor in stored_tensors(source, config)}
+    missing, unexpected = model.load_state_dict(weights, strict=False)
+    left_over = set(missing) - ({"lm_head.weight"} if config.tie_word_embeddings else set())
+    assert not left_over and not unexpected, f"names do not match: {left_over} {unexpected}"
+    return model
+
+
+def _transformers_config(config: ModelConfig) -> Any:
+    """Return the same shape in the words of transformers."""
+    kind = getattr(transformers, config.architecture.replace("ForCausalLM", "Config"))
+    return kind(
+        vocab_size=config.vocab_size,
+        hidden_size=config.hidden_size,
+        intermediate_size=config.intermediate_size,
+        num_hidden_layers=config.num_layers,
+        num_attention_heads=config.num_heads,
+        num_key_value_heads=config.num_kv_heads,
+        head_dim=config.head_dim,
+        max_position_embeddings=config.max_position_embeddings,
+        rms_norm_eps=config.rms_norm_eps,
+        rope_parameters={"rope_type": config.rope.kind, "rope_theta": config.rope.theta, **config.rope.scaling},
+        hidden_act=config.hidden_act,
+        tie_word_embeddings=config.tie_word_embeddings,
+        attention_bias=config.output_bias,
+        bos_token_id=config.bos_token_id,
+        eos_token_id=list(config.eos_token_ids),
+    )

@@ -1,0 +1,1 @@
+"""``legato chat``: a conversation in the terminal. Owns its history and its commands."""
