@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import torch
 
 from legato.flow.request import Request
+from legato.flow.sampler_variant import has_penalties
 from legato.sampling.bad_words import BadWords
-from legato.sampling.variant import has_penalties
 
 
 class TokenHistory:

@@ -9,11 +9,8 @@ Signed integers stand for unsigned ones: torch's 32- and 64-bit products wrap ar
 
 import torch
 
-_MASK64 = 2**64 - 1
-_GOLDEN = 0x9E3779B97F4A7C15
-"""Weyl increment of splitmix64 (Steele, Lea, Flood, OOPSLA 2014)."""
-_MIX_A = 0xBF58476D1CE4E5B9
-_MIX_B = 0x94D049BB133111EB
+from legato.sampling.seeds import GOLDEN, MIX_A, mix_seed, signed
+
 _LOW_BIAS = 0x846CA68B
 """Multiplier with low avalanche bias at 32 bits (Wellons, "Prospecting for hash functions", 2018)."""
 _SIGN_AND_ONE = -(2**31) + 1
@@ -21,17 +18,9 @@ _UNIT = 2.0**-31 * (1.0 - 2.0**-23)
 """Scales an odd int32 in [-2^31 + 1, -1] to a float32 strictly inside (-1, 0)."""
 
 
-def mix_seed(seed: int, stream: int = 0) -> int:
-    """Return a well-mixed signed 64-bit number for ``seed`` and ``stream`` (splitmix64)."""
-    mixed = (seed + (stream + 1) * _GOLDEN) & _MASK64
-    mixed = ((mixed ^ (mixed >> 30)) * _MIX_A) & _MASK64
-    mixed = ((mixed ^ (mixed >> 27)) * _MIX_B) & _MASK64
-    return _signed(mixed ^ (mixed >> 31), 64)
-
-
 def token_hashes(vocab_size: int, device: torch.device) -> torch.Tensor:
     """Return a scattered number for each token id.  # [vocab] int32"""
-    numbers = [_signed(mix_seed(token_id) & 0xFFFFFFFF, 32) for token_id in range(vocab_size)]
+    numbers = [signed(mix_seed(token_id) & 0xFFFFFFFF, 32) for token_id in range(vocab_size)]
     return torch.tensor(numbers, dtype=torch.int32, device=device)
 
 
@@ -45,14 +34,10 @@ def log_exponential(
     [num_reqs, vocab] float32, always finite. Near the decisive end, where the variate is small, its resolution is
     2^-30: ``log1p`` keeps what ``-log(uniform)`` would round away.
     """
-    keys = torch.add(mixed_seeds, positions, alpha=_signed(_GOLDEN, 64))
-    keys = (keys ^ (keys >> 32)) * _signed(_MIX_A, 64)
+    keys = torch.add(mixed_seeds, positions, alpha=signed(GOLDEN, 64))
+    keys = (keys ^ (keys >> 32)) * signed(MIX_A, 64)
     halves = (keys ^ (keys >> 29)).unsqueeze(-1).view(torch.int32)  # [num_reqs, 2]
     bits = (hashes + halves[:, :1]).mul_(halves[:, 1:] | 1)
-    bits.bitwise_xor_(bits >> 15).mul_(_signed(_LOW_BIAS, 32))
+    bits.bitwise_xor_(bits >> 15).mul_(signed(_LOW_BIAS, 32))
     bits.bitwise_or_(_SIGN_AND_ONE)
     return bits.to(torch.float32).mul_(_UNIT).log1p_().neg_().log_()
-
-
-def _signed(number: int, num_bits: int) -> int:
-    return number - 2**num_bits if number >= 2 ** (num_bits - 1) else number

@@ -23,8 +23,8 @@ def sample(
 ) -> torch.Tensor:
     """Return the token chosen for each request.  # [num_reqs] int64
 
-    ``variant`` must serve every real row, by :func:`~legato.sampling.variant.variant_of`; a larger one gives the same
-    tokens. Probabilities are computed in float32. After GENERAL, pass the result to ``state.observe``.
+    ``variant`` must serve every real row (:func:`~legato.flow.sampler_variant.variant_of`); a larger one gives the
+    same tokens. Probabilities are computed in float32. After GENERAL, pass the result to ``state.observe``.
     """
     logits = logits.to(torch.float32)
     if variant is SamplerVariant.GREEDY:

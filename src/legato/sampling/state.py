@@ -13,7 +13,8 @@ import torch
 
 from legato.flow.request import Request
 from legato.sampling.history import TokenHistory
-from legato.sampling.noise import mix_seed, token_hashes
+from legato.sampling.noise import token_hashes
+from legato.sampling.seeds import mix_seed
 
 _ROW_FORMAT = "=6f q q q"
 """temperature, top_p, min_p, repetition, presence, frequency | mixed seed, top_k, prompt length."""

@@ -8,8 +8,9 @@ import torch
 from sampling_cases import draws, request_of, row_numbers, state_of
 
 from legato.graphs.modes import SamplerVariant
-from legato.sampling.noise import log_exponential, mix_seed, token_hashes
+from legato.sampling.noise import log_exponential, token_hashes
 from legato.sampling.sampler import sample
+from legato.sampling.seeds import mix_seed
 
 VOCAB = 24
 DRAWS = 60_000

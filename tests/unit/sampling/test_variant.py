@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from legato.flow.sampler_variant import variant_of
 from legato.flow.sampling_params import SamplingParams
 from legato.graphs.modes import SamplerVariant
-from legato.sampling.variant import variant_of
 
 
 @pytest.mark.parametrize(
