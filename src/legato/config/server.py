@@ -1,0 +1,29 @@
+"""What the user may ask of the HTTP server. Owns the option names, defaults and help; decides nothing."""
+
+from dataclasses import dataclass
+
+from legato.config.options import option
+
+SERVER = "Server"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerOptions:
+    """Server options as typed."""
+
+    host: str = option("127.0.0.1", "Address to listen on; 0.0.0.0 for every interface.", panel=SERVER)
+    port: int = option(8000, "Port to listen on; 0: any free one.", panel=SERVER)
+    api_key: str | None = option(
+        None,
+        "Key that requests must bring as 'Authorization: Bearer KEY'; only /health is open without it.",
+        panel=SERVER,
+    )
+    max_body_bytes: int = option(16 * 1024 * 1024, "Largest request body.", panel=SERVER)
+    drain_timeout_s: float = option(30.0, "Seconds that running requests have to finish after SIGTERM.", panel=SERVER)
+    dead_engine_grace_s: float = option(
+        3.0, "Seconds in which /health tells of a dead engine before the server exits.", panel=SERVER
+    )
+    log_level: str = option(
+        "info", "Least severe log lines that are written.", choices=("debug", "info", "warning", "error"), panel=SERVER
+    )
+    access_log: bool = option(True, "Write one log line per HTTP request.", panel=SERVER)

@@ -1,0 +1,47 @@
+"""The application: routes, error handlers and middleware around a running engine. Knows no socket and no signal."""
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from legato import __version__
+from legato.config.server import ServerOptions
+from legato.engine.async_engine import AsyncLLM
+from legato.errors import LegatoError
+from legato.observability.metrics import Metrics
+from legato.server import chat, completions, operations, tokenizing
+from legato.server.admission import Admission
+from legato.server.auth import RequireApiKey
+from legato.server.errors import ApiError, handle
+from legato.server.state import ServerState
+from legato.server.token_text import TokenText
+
+CLIENT_CLOSED_REQUEST = 499
+
+
+def create_app(llm: AsyncLLM, options: ServerOptions) -> FastAPI:
+    """Return the application that serves ``llm``, which stays the caller's to shut down."""
+    app = FastAPI(title="Legato", version=__version__, openapi_url=None)
+    metrics = Metrics()
+    llm.on_timing = metrics.observe
+    app.state.legato = ServerState(
+        llm=llm,
+        options=options,
+        admission=Admission(llm.config.scheduler.max_queue),
+        speller=TokenText(llm.tokenizer),
+        metrics=metrics,
+    )
+    for module in (completions, chat, tokenizing, operations):
+        app.include_router(module.router)
+    for kind in (ApiError, LegatoError, HTTPException, RequestValidationError, Exception):
+        app.add_exception_handler(kind, handle)
+    app.add_exception_handler(ClientDisconnect, _nobody_listens)
+    if options.api_key is not None:
+        app.add_middleware(RequireApiKey, key=options.api_key)
+    return app
+
+
+async def _nobody_listens(_: Request, __: Exception) -> Response:
+    return Response(status_code=CLIENT_CLOSED_REQUEST)

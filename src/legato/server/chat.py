@@ -1,0 +1,117 @@
+"""``POST /v1/chat/completions``: a conversation in, its next message out. Owns how the message is spelled."""
+
+import time
+import uuid
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request
+from msgspec import UNSET
+from starlette.responses import Response
+
+from legato.flow.request_output import CompletionOutput
+from legato.server.answer import Choice
+from legato.server.body import body_of
+from legato.server.conversation import conversation
+from legato.server.generation import respond
+from legato.server.job import job_of
+from legato.server.logprobs import chat_logprobs, prompt_logprobs
+from legato.server.params import chat_params
+from legato.server.requests import ChatBody
+from legato.server.responses import (
+    Chat,
+    ChatChoice,
+    ChatChunk,
+    ChatChunkChoice,
+    ChatDelta,
+    ChatLogprobs,
+    ChatMessage,
+    Usage,
+)
+from legato.server.state import ServerState, state_of
+
+router = APIRouter()
+
+
+@router.post("/v1/chat/completions")
+async def chat(
+    request: Request,
+    body: Annotated[ChatBody, Depends(body_of(ChatBody))],
+    state: Annotated[ServerState, Depends(state_of)],
+) -> Response:
+    """Continue a conversation."""
+    prompt = conversation(
+        body.messages,
+        add_generation_prompt=body.add_generation_prompt,
+        template_variables=body.chat_template_kwargs,
+    )
+    job = job_of(body, f"chatcmpl-{uuid.uuid4().hex}", [prompt], chat_params(body))
+    return await respond(request, state, job, ChatFormat(job.request_id, body, state))
+
+
+class ChatFormat:
+    """Chat: a stream's chunks carry deltas of the message, the first of them its role."""
+
+    def __init__(self, request_id: str, body: ChatBody, state: ServerState) -> None:
+        self._request_id = request_id
+        self._body = body
+        self._model = state.model_name
+        self._speller = state.speller
+        self._created = int(time.time())
+
+    def opening(self, choice: Choice) -> ChatChunk:
+        """Return the chunk with the role."""
+        delta = ChatDelta(role="assistant", content="")
+        return self._chunk([ChatChunkChoice(index=choice.index, delta=delta, logprobs=None, finish_reason=None)], None)
+
+    def chunk(self, choice: Choice, delta: CompletionOutput, usage: Usage | None) -> ChatChunk:
+        """Return what is new of a choice."""
+        spelled = ChatChunkChoice(
+            index=choice.index,
+            delta=ChatDelta(content=delta.text),
+            logprobs=self._logprobs(delta),
+            finish_reason=delta.finish_reason,
+            stop_reason=UNSET if delta.finish_reason is None else delta.stop_reason,
+            token_ids=list(delta.token_ids) if self._body.return_token_ids else UNSET,
+        )
+        return self._chunk([spelled], usage)
+
+    def usage_chunk(self, usage: Usage) -> ChatChunk:
+        """Return a chunk without choices."""
+        return self._chunk([], usage)
+
+    def whole(self, choices: list[Choice], usage: Usage) -> Chat:
+        """Return all choices."""
+        body, prompt = self._body, choices[0].prompt
+        positions = prompt.prompt_logprobs or ()
+        return Chat(
+            id=self._request_id,
+            created=self._created,
+            model=self._model,
+            choices=[self._choice(choice) for choice in choices],
+            usage=usage,
+            prompt_logprobs=UNSET if body.prompt_logprobs is None else prompt_logprobs(positions, self._speller),
+            prompt_token_ids=prompt.prompt_token_ids if body.return_token_ids else UNSET,
+        )
+
+    def _choice(self, choice: Choice) -> ChatChoice:
+        return ChatChoice(
+            index=choice.index,
+            message=ChatMessage(content=choice.text),
+            logprobs=self._logprobs(choice),
+            finish_reason=choice.finish_reason,
+            stop_reason=choice.stop_reason,
+            token_ids=choice.token_ids if self._body.return_token_ids else UNSET,
+        )
+
+    def _logprobs(self, part: CompletionOutput | Choice) -> ChatLogprobs | None:
+        return chat_logprobs(part.logprobs, self._speller) if self._body.logprobs else None
+
+    def _chunk(self, choices: list[ChatChunkChoice], usage: Usage | None) -> ChatChunk:
+        options = self._body.stream_options
+        return ChatChunk(
+            id=self._request_id,
+            created=self._created,
+            model=self._model,
+            choices=choices,
+            usage=usage if options is not None and options.include_usage else UNSET,
+        )

@@ -1,0 +1,131 @@
+"""``POST /v1/completions``: prompts in, their continuations out. Owns how a completion is spelled."""
+
+import time
+import uuid
+from typing import Annotated, cast
+
+from fastapi import APIRouter, Depends, Request
+from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
+from starlette.responses import Response
+
+from legato.engine.input_processor import Prompt
+from legato.flow.request_output import CompletionOutput
+from legato.server.answer import Choice
+from legato.server.body import body_of
+from legato.server.errors import ApiError
+from legato.server.generation import respond
+from legato.server.job import job_of
+from legato.server.logprobs import completion_logprobs, joined, prompt_logprobs
+from legato.server.params import completion_params
+from legato.server.requests import CompletionBody
+from legato.server.responses import Completion, CompletionChoice, Usage
+from legato.server.state import ServerState, state_of
+
+router = APIRouter()
+
+
+@router.post("/v1/completions")
+async def complete(
+    request: Request,
+    body: Annotated[CompletionBody, Depends(body_of(CompletionBody))],
+    state: Annotated[ServerState, Depends(state_of)],
+) -> Response:
+    """Continue one prompt or several."""
+    job = job_of(body, f"cmpl-{uuid.uuid4().hex}", _prompts(body), completion_params(body))
+    return await respond(request, state, job, CompletionFormat(job.request_id, body, state))
+
+
+def _prompts(body: CompletionBody) -> list[Prompt]:
+    prompt = body.prompt
+    one = isinstance(prompt, str) or (bool(prompt) and isinstance(prompt[0], int))
+    prompts = [prompt] if one else prompt
+    if not prompts or not all(prompts):
+        raise ApiError(400, "prompt: a prompt must not be empty", param="prompt", code="empty_prompt")
+    return cast(list[Prompt], prompts)
+
+
+class CompletionFormat:
+    """Completions: chunks have the shape of the whole, each with what is new. What is told of a prompt comes first."""
+
+    def __init__(self, request_id: str, body: CompletionBody, state: ServerState) -> None:
+        self._request_id = request_id
+        self._body = body
+        self._model = state.model_name
+        self._speller = state.speller
+        self._created = int(time.time())
+
+    def opening(self, choice: Choice) -> Completion | None:
+        """Return what was asked for of the prompt itself."""
+        return self._chunk(self._prompt(choice), None) if self._prompt_wanted else None
+
+    def chunk(self, choice: Choice, delta: CompletionOutput, usage: Usage | None) -> Completion:
+        """Return what is new of a choice."""
+        offset = len(self._echoed(choice)) + len(choice.text) - len(delta.text)
+        return self._chunk(self._output(choice, delta, offset), usage)
+
+    def usage_chunk(self, usage: Usage) -> Completion:
+        """Return a chunk without choices."""
+        return self._answer([], usage)
+
+    def whole(self, choices: list[Choice], usage: Usage) -> Completion:
+        """Return all choices."""
+        return self._answer([self._whole(choice) for choice in choices], usage)
+
+    @property
+    def _prompt_wanted(self) -> bool:
+        body = self._body
+        return bool(body.echo or body.return_token_ids) or body.prompt_logprobs is not None
+
+    def _echoed(self, choice: Choice) -> str:
+        return (choice.prompt.prompt or "") if self._body.echo else ""
+
+    def _prompt(self, choice: Choice) -> CompletionChoice:
+        body, prompt = self._body, choice.prompt
+        positions = prompt.prompt_logprobs or (None,) * len(prompt.prompt_token_ids)
+        tokens = zip(prompt.prompt_token_ids, positions, strict=True)
+        spelled = (
+            completion_logprobs(tokens, self._speller, offset=0) if body.echo and body.logprobs is not None else None
+        )
+        return CompletionChoice(
+            index=choice.index,
+            text=self._echoed(choice),
+            logprobs=spelled,
+            finish_reason=None,
+            stop_reason=None,
+            prompt_logprobs=UNSET if body.prompt_logprobs is None else prompt_logprobs(positions, self._speller),
+            prompt_token_ids=prompt.prompt_token_ids if body.return_token_ids else UNSET,
+        )
+
+    def _output(self, choice: Choice, part: CompletionOutput | Choice, offset: int) -> CompletionChoice:
+        tokens = ((each.token_id, each) for each in part.logprobs)
+        wanted = self._body.logprobs is not None
+        return CompletionChoice(
+            index=choice.index,
+            text=part.text,
+            logprobs=completion_logprobs(tokens, self._speller, offset=offset) if wanted else None,
+            finish_reason=part.finish_reason,
+            stop_reason=part.stop_reason,
+            token_ids=list(part.token_ids) if self._body.return_token_ids else UNSET,
+        )
+
+    def _whole(self, choice: Choice) -> CompletionChoice:
+        output = self._output(choice, choice, len(self._echoed(choice)))
+        if not self._prompt_wanted:
+            return output
+        prompt = self._prompt(choice)
+        return replace(
+            output,
+            text=prompt.text + output.text,
+            logprobs=joined(prompt.logprobs, output.logprobs),
+            prompt_logprobs=prompt.prompt_logprobs,
+            prompt_token_ids=prompt.prompt_token_ids,
+        )
+
+    def _chunk(self, choice: CompletionChoice, usage: Usage | None) -> Completion:
+        options = self._body.stream_options
+        wanted = options is not None and options.include_usage
+        return self._answer([choice], usage if wanted else UNSET)
+
+    def _answer(self, choices: list[CompletionChoice], usage: Usage | UnsetType | None) -> Completion:
+        return Completion(id=self._request_id, created=self._created, model=self._model, choices=choices, usage=usage)

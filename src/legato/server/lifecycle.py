@@ -1,0 +1,163 @@
+"""The server's life: start, serve, drain, end. Owns the socket, the signals and the exit code; knows no route.
+
+========================  =====================================================================  =========
+what happens              what follows                                                           exit code
+========================  =====================================================================  =========
+SIGTERM or SIGINT         no new connections; running requests finish, within the drain timeout  0
+the same a second time    the end, at once                                                       1
+the engine dies           every request ends with an error; ``/health`` tells of it for a while  1
+========================  =====================================================================  =========
+"""
+
+import asyncio
+import logging
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import uvicorn
+import uvloop
+
+from legato.config.options import EngineOptions
+from legato.config.server import ServerOptions
+from legato.engine.async_engine import AsyncLLM
+from legato.engine.engine_client import DEFAULT_FACTORY
+from legato.errors import ConfigError
+from legato.server.app import create_app
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+KEEP_ALIVE_S = 60
+CLOSE_S = 5.0
+"""After the drain timeout has ended all requests, how long their last bytes may take to leave."""
+BACKLOG = 2048
+
+logger = logging.getLogger("legato.server")
+
+
+def serve(options: EngineOptions, server: ServerOptions, *, factory: str = DEFAULT_FACTORY) -> int:
+    """Serve until told to end; return the exit code.
+
+    Raises ConfigError where the address cannot be had, and whatever error the engine was refused with.
+    """
+    logging.basicConfig(level=server.log_level.upper(), format="%(levelname)s %(name)s: %(message)s")
+    with _listen(server) as listener, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_Lifecycle(options, server, listener).run(factory))
+
+
+class _Lifecycle:
+    """One server from start to end."""
+
+    def __init__(self, options: EngineOptions, server: ServerOptions, listener: socket.socket) -> None:
+        self._engine_options = options
+        self._options = server
+        self._listener = listener
+        self._signals = 0
+        self._told_to_end = asyncio.Event()
+        self._http: _Http | None = None
+
+    async def run(self, factory: str) -> int:
+        for number in SIGNALS:
+            asyncio.get_running_loop().add_signal_handler(number, self._on_signal)
+        starting = asyncio.ensure_future(AsyncLLM.start(self._engine_options, factory=factory))
+        if not await self._before_the_end(starting):
+            logger.info("told to end before the engine was ready")
+            return 0
+        llm = starting.result()
+        try:
+            return await self._serve(llm)
+        finally:
+            await llm.shutdown(drain=False)
+
+    async def _serve(self, llm: AsyncLLM) -> int:
+        http = self._http = _Http(create_app(llm, self._options), self._options)
+        tasks = [asyncio.ensure_future(self._watch_engine(llm)), asyncio.ensure_future(self._limit_drain(llm))]
+        logger.info("serving %s at %s", llm.config.served_model_name, _url(self._listener))
+        try:
+            await http.serve(sockets=[self._listener])
+        finally:
+            for task in tasks:
+                task.cancel()
+        return 1 if llm.errored or http.force_exit else 0
+
+    def _on_signal(self) -> None:
+        self._signals += 1
+        self._told_to_end.set()
+        if self._http is None:
+            return
+        if self._signals == 1:
+            logger.info(
+                "draining: running requests have %g s; a second signal ends at once", self._options.drain_timeout_s
+            )
+            self._http.should_exit = True
+        else:
+            self._http.force_exit = True
+
+    async def _before_the_end(self, starting: "asyncio.Future[AsyncLLM]") -> bool:
+        """Return whether ``starting`` is done before a signal comes; cancel it where it is not."""
+        ending = asyncio.ensure_future(self._told_to_end.wait())
+        either: set[asyncio.Future[Any]] = {starting, ending}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        ending.cancel()
+        if starting.done():
+            return True
+        starting.cancel()
+        await asyncio.wait({starting})
+        return False
+
+    async def _watch_engine(self, llm: AsyncLLM) -> None:
+        await llm.wait_ended()
+        if llm.errored and self._http is not None:
+            logger.error("%s", llm.error)
+            await asyncio.sleep(self._options.dead_engine_grace_s)
+            self._http.should_exit = True
+
+    async def _limit_drain(self, llm: AsyncLLM) -> None:
+        await self._told_to_end.wait()
+        await asyncio.sleep(self._options.drain_timeout_s)
+        logger.warning("the drain timeout is over; requests that still run end with an error")
+        await llm.shutdown(drain=False)
+
+
+class _Http(uvicorn.Server):
+    """uvicorn without its signal handling, which would end the process by the signal instead of an exit code."""
+
+    def __init__(self, app: object, options: ServerOptions) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,  # type: ignore[arg-type]
+                http="httptools",
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                log_level=options.log_level,
+                access_log=options.access_log,
+                server_header=False,
+                timeout_keep_alive=KEEP_ALIVE_S,
+                timeout_graceful_shutdown=int(options.drain_timeout_s + CLOSE_S),
+            )
+        )
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _listen(options: ServerOptions) -> socket.socket:
+    """Return a listening socket, so that a taken port is known before a model is loaded."""
+    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((options.host, options.port))
+    except OSError as error:
+        listener.close()
+        details = {"requested": f"--host {options.host} --port {options.port}", "found": error.strerror or error}
+        raise ConfigError("the server's address cannot be had", details) from error
+    return listener
+
+
+def _url(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
