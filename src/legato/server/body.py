@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from fastapi import Request
 from pydantic import ValidationError
+from starlette.requests import ClientDisconnect
 
 from legato.server.errors import ApiError, invalid_body
 from legato.server.extras import check_extras
@@ -14,8 +15,8 @@ from legato.server.requests import Body, extras
 from legato.server.state import state_of
 
 DROP_S = 2.0
-DROPPED_BODIES = 4
-"""Of a body that is too long, this many times the limit is read after it, within DROP_S seconds."""
+DROPPED_BYTES = 64 * 1024 * 1024
+"""Of a body that is too long, so much of the rest is read and dropped, within DROP_S seconds."""
 
 AnyBody = TypeVar("AnyBody", bound=Body)
 
@@ -39,28 +40,31 @@ def body_of(kind: type[AnyBody]) -> Callable[[Request], Awaitable[AnyBody]]:
 
 async def read(request: Request, limit: int) -> bytes:
     """Return the body; raises ApiError for one longer than ``limit`` bytes, of which no more than that is kept."""
-    parts, size = [], 0
-    async for part in request.stream():
+    parts, size, more = [], 0, True
+    while more:
+        part, more = await _next_part(request)
         size += len(part)
         if size > limit:
-            raise await _refuse(request, limit)
+            await _drop_rest(request, more=more)
+            message, headers = f"the body is longer than {limit} bytes", {"Connection": "close"}
+            raise ApiError(413, message, code="body_too_large", headers=headers)
         parts.append(part)
     return b"".join(parts)
 
 
-async def _refuse(request: Request, limit: int) -> ApiError:
-    # Closing the connection on a client that is still sending would destroy the answer before it is read, so the rest
-    # is read and dropped, for a while.
+async def _next_part(request: Request) -> tuple[bytes, bool]:
+    """Return the next part of the body, and whether more follows."""
+    message = await request.receive()
+    if message["type"] == "http.disconnect":
+        raise ClientDisconnect
+    return message.get("body", b""), message.get("more_body", False)
+
+
+async def _drop_rest(request: Request, *, more: bool) -> None:
+    # Closing the connection on a client that is still sending would destroy the answer before it is read.
+    size = 0
     with suppress(TimeoutError):
-        await asyncio.wait_for(_drop(request, limit * DROPPED_BODIES), DROP_S)
-    return ApiError(
-        413, f"the body is longer than {limit} bytes", code="body_too_large", headers={"Connection": "close"}
-    )
-
-
-async def _drop(request: Request, most: int) -> None:
-    more = True
-    while more and most > 0:
-        message = await request.receive()
-        more = message.get("more_body", False)
-        most -= len(message.get("body", b""))
+        async with asyncio.timeout(DROP_S):
+            while more and size < DROPPED_BYTES:
+                part, more = await _next_part(request)
+                size += len(part)

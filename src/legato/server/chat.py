@@ -44,7 +44,8 @@ async def chat(
         add_generation_prompt=body.add_generation_prompt,
         template_variables=body.chat_template_kwargs,
     )
-    job = job_of(body, f"chatcmpl-{uuid.uuid4().hex}", [prompt], chat_params(body))
+    params = chat_params(body, max_logprobs=state.llm.config.max_logprobs)
+    job = job_of(body, f"chatcmpl-{uuid.uuid4().hex}", [prompt], params)
     return await respond(request, state, job, ChatFormat(job.request_id, body, state))
 
 

@@ -34,14 +34,18 @@ def completion_params(body: CompletionBody) -> SamplingParams:
     return SamplingParams(**given)
 
 
-def chat_params(body: ChatBody) -> SamplingParams:
+def chat_params(body: ChatBody, *, max_logprobs: int) -> SamplingParams:
     """Return the parameters of a chat answer, by default as long as the model allows; raises RequestError."""
     given = _common(body)
     given["max_tokens"] = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
-    if body.logprobs:
-        given["logprobs"] = body.top_logprobs or 0
-    elif body.top_logprobs:
+    top = body.top_logprobs or 0
+    if top and not body.logprobs:
         raise RequestError("top_logprobs needs logprobs to be true", param="top_logprobs")
+    if not 0 <= top <= max_logprobs:
+        details = {"requested": top, "limit": f"0 to {max_logprobs}"}
+        raise RequestError("top_logprobs is out of range", details, param="top_logprobs")
+    if body.logprobs:
+        given["logprobs"] = top
     return SamplingParams(**given)
 
 
