@@ -4,7 +4,7 @@ from simulated_device import output_alone, request
 from simulated_engine import SimulatedEngine
 
 from legato.flow.request_update import FinishReason
-from legato.flow.step_output import RequestStep, StepOutput
+from legato.flow.step_output import RequestStep, StepOutput, TokenLogprobs
 
 
 def run_with_tokens(req, tokens, **engine_options):
@@ -59,9 +59,13 @@ def test_tokens_after_the_last_are_dropped_with_their_logprobs():
     scheduler = SimulatedEngine().scheduler
     scheduler.add(request("a", (1, 2), max_tokens=2))
     batch = scheduler.schedule()
-    step = RequestStep(request_id="a", token_ids=(3, 4, 5))
+    logprobs = tuple(
+        TokenLogprobs(token_id=token_id, logprob=-1.0, rank=1, top_ids=(), top_logprobs=()) for token_id in (3, 4, 5)
+    )
+    step = RequestStep(request_id="a", token_ids=(3, 4, 5), logprobs=logprobs)
     (update,) = scheduler.commit(batch, StepOutput(step=batch.step, requests=(step,)))
     assert (update.token_ids, update.finish_reason) == ((3, 4), FinishReason.LENGTH)
+    assert update.logprobs == logprobs[:2]
     assert scheduler.stats().generation_tokens == 2
 
 
@@ -95,4 +99,14 @@ def test_prompt_logprobs_delivered_before_a_preemption_are_not_delivered_again()
     chunks = [r for batch in engine.run() for r in batch.requests if r.request_id == "asks"]
     assert [r.num_computed_tokens for r in chunks].count(0) > 1, "the prompt was not computed twice"
     assert engine.updates["asks"][0].token_ids == ()
+    engine.check_at_rest()
+
+
+def test_a_request_whose_prompt_logprobs_are_delivered_reuses_its_blocks_after_a_preemption():
+    engine = SimulatedEngine(block_size=4, num_blocks=12)
+    engine.add(request("old", tuple(range(16)), max_tokens=20))
+    engine.add(request("asks", tuple(range(5, 21)), max_tokens=20, prompt_logprobs=1))
+    again = [a for batch in engine.run() for a in batch.admissions if a.output_token_ids]
+    assert {a.request.request_id for a in again} == {"asks"}
+    assert any(a.num_computed_tokens > 0 for a in again)
     engine.check_at_rest()

@@ -139,6 +139,40 @@ def test_under_the_priority_policy_the_least_urgent_is_preempted_though_it_came_
     engine.check_at_rest()
 
 
+def test_blocks_freed_by_a_preemption_go_to_those_still_running_and_to_no_new_request_in_that_step():
+    engine = SimulatedEngine(block_size=4, num_blocks=9)
+    engine.add(*(request(name, prompt(8, first=index), max_tokens=20) for index, name in enumerate("abc")))
+    num_preempting = 0
+    while engine.scheduler.has_work:
+        before = engine.scheduler.stats().preemptions
+        batch = engine.step()
+        if engine.scheduler.stats().preemptions > before:
+            num_preempting += 1
+            assert batch.admissions == ()
+            assert batch.released_rows
+    assert num_preempting > 0
+    engine.check_at_rest()
+
+
+def test_a_preemption_counts_neither_the_prompt_nor_its_lookup_twice():
+    engine = SimulatedEngine(block_size=4, num_blocks=12)
+    engine.add(request("old", prompt(16), max_tokens=20), request("young", prompt(16, first=5), max_tokens=20))
+    engine.run()
+    stats = engine.scheduler.stats()
+    assert stats.preemptions > 0
+    assert (stats.prompt_tokens, stats.generation_tokens) == (32, 40)
+    assert (stats.prefix_cache_queries, stats.prefix_cache_hits) == (32, 0)
+    assert {update.num_cached_tokens for update in engine.updates["young"]} == {0}
+
+
+def test_a_prompt_computed_again_from_its_start_is_counted_once():
+    engine = SimulatedEngine(block_size=4, num_blocks=9, prefix_caching=False)
+    engine.add(request("old", prompt(10), max_tokens=20), request("young", prompt(10, first=5), max_tokens=20))
+    starts = [r.num_computed_tokens for batch in engine.run() for r in batch.requests if r.request_id == "young"]
+    assert starts.count(0) > 1
+    assert engine.scheduler.stats().prompt_tokens == 20
+
+
 def test_a_preempted_request_finds_its_own_blocks_in_the_prefix_cache():
     engine = SimulatedEngine(block_size=4, num_blocks=12)
     engine.add(request("old", prompt(16), max_tokens=20), request("young", prompt(16, first=5), max_tokens=20))
