@@ -16,14 +16,14 @@ prompts = st.builds(
     # Few families of prompts, so that prefixes are often equal.
     lambda family, length, last: (*((family + index * index) % 5 for index in range(length - 1)), last),
     st.integers(0, 1),
-    st.integers(1, MAX_MODEL_LEN),
+    st.integers(1, 18),
     st.integers(0, 2),
 )
 
 
 @st.composite
 def requests(draw, request_id="", group=None):
-    max_tokens = draw(st.integers(1, 12))
+    max_tokens = draw(st.integers(1, 20))
     return request(
         request_id,
         draw(prompts),
@@ -39,9 +39,12 @@ def requests(draw, request_id="", group=None):
 
 @st.composite
 def engines(draw):
+    """Pools from slightly too small for one sequence to enough for two or three."""
+    block_size = draw(st.integers(1, 5))
+    num_blocks_of_longest = MAX_MODEL_LEN // block_size
     return SimulatedEngine(
-        block_size=draw(st.integers(1, 5)),
-        num_blocks=draw(st.integers(4, 30)),
+        block_size=block_size,
+        num_blocks=draw(st.integers(num_blocks_of_longest - 1, 2 * num_blocks_of_longest + 6)),
         prefix_caching=draw(st.booleans()),
         max_model_len=MAX_MODEL_LEN,
         max_num_seqs=draw(st.integers(1, 5)),
@@ -79,6 +82,11 @@ class EngineUnderPressure(RuleBasedStateMachine):
             if self.engine.scheduler.has_work:
                 self.engine.step()
 
+    @rule()
+    @precondition(lambda self: self.num_added % 4 == 3)
+    def reset_prefix_cache(self):
+        self.engine.scheduler.reset_prefix_cache()
+
     @rule(choice=st.integers(0, 50), in_between=st.booleans())
     @precondition(lambda self: self.engine.scheduler.has_work)
     def abort(self, choice, in_between):
@@ -87,10 +95,6 @@ class EngineUnderPressure(RuleBasedStateMachine):
             self.engine.step(abort_in_between=[request_id])
         else:
             self.engine.abort(request_id)
-
-    @rule()
-    def reset_prefix_cache(self):
-        self.engine.scheduler.reset_prefix_cache()
 
     @invariant()
     @precondition(lambda self: hasattr(self, "engine"))
@@ -143,9 +147,8 @@ def test_a_pool_that_holds_one_sequence_serves_all_of_them(templates, chunk, seq
         max_num_batched_tokens=chunk,
     )
     for name, template in zip(string.ascii_letters, templates, strict=False):
-        if len(template.prompt_token_ids) < MAX_MODEL_LEN:
-            engine.add(
-                request(name, template.prompt_token_ids, max_tokens=12, prompt_logprobs=template.params.prompt_logprobs)
-            )
+        engine.add(
+            request(name, template.prompt_token_ids, max_tokens=20, prompt_logprobs=template.params.prompt_logprobs)
+        )
     engine.run(max_steps=2_000)
     engine.check_at_rest()
