@@ -94,7 +94,7 @@ def _is_byte_level(backend: tokenizers.Tokenizer) -> bool:
     if backend.decoder is None:
         return False
     state = json.loads(backend.decoder.__getstate__())
-    return state.get("type") == "ByteLevel"
+    return bool(state.get("type") == "ByteLevel")
 
 
 def _byte_of_character() -> dict[str, int]:
