@@ -55,8 +55,12 @@ def _byte_level_bpe(fields: Fields, tokens: list[str]) -> Tokenizer:
     if pre not in splits:
         raise _unknown(fields, "tokenizer.ggml.pre", pre, ", ".join(splits))
     own_words = pre in ("llama-bpe", "qwen2")
-    # Llama 3 takes a word that is a token as it is, though merges may not lead there.
-    model = models.BPE(vocab=_vocab(fields, tokens), merges=merges, ignore_merges=pre == "llama-bpe")
+    vocab = _vocab(fields, tokens)
+    try:
+        # Llama 3 takes a word that is a token as it is, though merges may not lead there.
+        model = models.BPE(vocab=vocab, merges=merges, ignore_merges=pre == "llama-bpe")
+    except Exception as error:  # tokenizers raises bare Exception for merges that do not fit the vocabulary.
+        raise lie(fields.file, "tokenizer.ggml.merges", "pairs of tokens that make a token", error) from error
     tokenizer = Tokenizer(model)
     if pre == "qwen2":
         tokenizer.normalizer = normalizers.NFC()

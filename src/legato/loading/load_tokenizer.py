@@ -77,7 +77,7 @@ def _backend(folder: Path) -> tokenizers.Tokenizer | None:
 
     try:
         backend: tokenizers.Tokenizer = AutoTokenizer.from_pretrained(folder).backend_tokenizer
-    except (OSError, ValueError, ImportError, AttributeError) as error:
+    except (OSError, ValueError, TypeError, ImportError, AttributeError) as error:
         raise ModelError("the tokenizer cannot be read", {"file": folder, "found": error}) from error
     return backend
 
