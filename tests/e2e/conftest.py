@@ -2,12 +2,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from server_process import Server, running_server
+from server_process import KEY, Server, running_server
 from tiny_model import write_tiny_model
 
 from legato.config.options import EngineOptions
-
-KEY = "a secret key"
 
 
 @pytest.fixture(scope="session")

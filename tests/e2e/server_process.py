@@ -28,6 +28,7 @@ engine, server, factory = json.loads(sys.argv[1])
 sys.exit(serve(EngineOptions(**engine), ServerOptions(**server), factory=factory))
 """
 SCRIPTED = "scripted_core:build"
+KEY = "a secret key"
 REAL = "legato.engine.bootstrap:build_engine"
 
 

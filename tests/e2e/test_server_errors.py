@@ -8,8 +8,7 @@ import time
 import httpx
 import openai
 import pytest
-from conftest import KEY
-from server_process import eventually
+from server_process import KEY, eventually
 
 BEARER = {"Authorization": f"Bearer {KEY}"}
 HELLO = {"messages": [{"role": "user", "content": "Hi"}]}

@@ -3,14 +3,29 @@
 import json
 from pathlib import Path
 
-import torch
+import numpy
+from safetensors.numpy import save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM
 
-VOCAB_SIZE = 300
-MAX_MODEL_LEN = 256
-END, START = 0, 1
-"""Ids of <|end|> and <|start|>; the byte ``b`` has the id ``b + 2``, in the order of the byte alphabet."""
+CONFIG = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "vocab_size": 300,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "max_position_embeddings": 256,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+    "hidden_act": "silu",
+    "tie_word_embeddings": False,
+    "bos_token_id": 1,
+    "eos_token_id": 0,
+    "torch_dtype": "float32",
+}
 TEMPLATE = (
     "{% for message in messages %}<|start|>{{ message.role }}\n{{ message.content }}<|end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"
@@ -19,27 +34,42 @@ TEMPLATE = (
 
 def write_tiny_model(folder: Path) -> Path:
     """Write the model into ``folder`` and return it."""
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=VOCAB_SIZE,
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=MAX_MODEL_LEN,
-        eos_token_id=END,
-        bos_token_id=START,
-    )
-    LlamaForCausalLM(config).save_pretrained(folder)
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    random = numpy.random.default_rng(0)
+    tensors = {name: random.normal(0, 0.3, shape).astype(numpy.float32) for name, shape in shapes().items()}
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     write_tokenizer(folder)
     return folder
 
 
+def shapes() -> dict[str, tuple[int, ...]]:
+    """Return name and shape of every tensor."""
+    vocab, hidden, inner, kv = 300, 32, 64, 16
+    named: dict[str, tuple[int, ...]] = {
+        "model.embed_tokens.weight": (vocab, hidden),
+        "model.norm.weight": (hidden,),
+        "lm_head.weight": (vocab, hidden),
+    }
+    for layer in range(2):
+        prefix = f"model.layers.{layer}."
+        named |= {
+            f"{prefix}input_layernorm.weight": (hidden,),
+            f"{prefix}post_attention_layernorm.weight": (hidden,),
+            f"{prefix}self_attn.q_proj.weight": (hidden, hidden),
+            f"{prefix}self_attn.k_proj.weight": (kv, hidden),
+            f"{prefix}self_attn.v_proj.weight": (kv, hidden),
+            f"{prefix}self_attn.o_proj.weight": (hidden, hidden),
+            f"{prefix}mlp.gate_proj.weight": (inner, hidden),
+            f"{prefix}mlp.up_proj.weight": (inner, hidden),
+            f"{prefix}mlp.down_proj.weight": (hidden, inner),
+        }
+    return named
+
+
 def write_tokenizer(folder: Path) -> None:
-    """Write a tokenizer with one token per byte."""
+    """Write a tokenizer with one token per byte, after <|end|> and <|start|>."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocabulary = {"<|end|>": END, "<|start|>": START} | {letter: number for number, letter in enumerate(alphabet, 2)}
+    vocabulary = {"<|end|>": 0, "<|start|>": 1} | {letter: number for number, letter in enumerate(alphabet, 2)}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()

@@ -24,7 +24,7 @@ from legato.config.engine import EngineConfig
 from legato.config.options import EngineOptions
 from legato.engine import wire
 from legato.engine.update_stream import UpdateStream
-from legato.errors import EngineDeadError, LegatoError
+from legato.errors import EngineDeadError, LegatoError, RequestError
 from legato.flow.request import Request
 from legato.flow.request_update import RequestUpdate
 from legato.observability.records import StepRecord
@@ -90,8 +90,11 @@ class EngineClient:
         return len(self._streams)
 
     def submit(self, requests: Sequence[Request]) -> UpdateStream:
-        """Send requests to the engine, all or none; raises EngineDeadError."""
+        """Send requests to the engine, all or none; raises EngineDeadError, or RequestError for an id that is taken."""
         self._check_alive()
+        taken = [request.request_id for request in requests if request.request_id in self._streams]
+        if taken:
+            raise RequestError("the request id is in use", {"requested": taken[0]}, param="request_id")
         stream = UpdateStream(requests)
         self._streams.update(dict.fromkeys(stream.request_ids, stream))
         self._send(wire.Add(tuple(requests)))

@@ -45,7 +45,7 @@ class Core(Protocol):
         """Take in one request; raises RequestError."""
         ...
 
-    def abort(self, request_ids: Sequence[str]) -> None:
+    def abort(self, request_ids: Sequence[str]) -> object:
         """Forget requests and free what they hold."""
         ...
 

@@ -20,11 +20,6 @@ E2E = Path(__file__).parents[2] / "e2e"
 FACTORY = "scripted_core:build"
 
 
-@pytest.fixture(autouse=True)
-def _the_core_is_importable(monkeypatch):
-    monkeypatch.syspath_prepend(str(E2E))
-
-
 def a_request(request_id: str, *, prompt=(10, 11), max_tokens=3) -> Request:
     return Request(
         request_id=request_id,
