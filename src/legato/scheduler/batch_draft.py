@@ -29,6 +29,7 @@ class BatchDraft:
                 samples=end == num_known_tokens,
                 num_output_tokens=num_known_tokens - state.num_prompt_tokens,
                 params=state.request.params,
+                next_prompt_token_ids=state.prompt_token_ids_after(start, end),
             )
         )
         self.states.append(state)

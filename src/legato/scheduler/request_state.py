@@ -57,6 +57,12 @@ class RequestState:
         """Whether computed blocks will do: prompt log-probabilities need every prompt token to pass the model."""
         return self.request.params.prompt_logprobs is None or self.num_prompt_logprobs >= self.num_prompt_tokens - 1
 
+    def prompt_token_ids_after(self, start: int, end: int) -> tuple[int, ...]:
+        """Return the prompt tokens that follow tokens ``start`` to ``end``, if their log-probabilities are wanted."""
+        if self.request.params.prompt_logprobs is None or start >= self.num_prompt_tokens:
+            return ()
+        return self.request.prompt_token_ids[start + 1 : end + 1]
+
     def admit(self, row: int, num_computed_tokens: int) -> None:
         """Take a row, with so many tokens computed already."""
         self.row = row

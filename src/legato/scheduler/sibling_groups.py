@@ -34,12 +34,9 @@ class SiblingGroups:
         return True
 
     def prompt_computed(self, state: RequestState) -> list[RequestState]:
-        """Dissolve the group if ``state`` leads it; return the siblings that need not wait any longer."""
-        group = self._group_of(state)
-        if group is None or group.leader is not state:
-            return []
-        del self._groups[state.request.group or ""]
-        return group.followers
+        """Dissolve the group of a request that has computed its prompt; return the siblings that waited."""
+        group = self._groups.pop(state.request.group, None) if state.request.group is not None else None
+        return [] if group is None else group.followers
 
     def leave(self, state: RequestState) -> RequestState | None:
         """Take an ended request out of its group; return the sibling that leads in its place, if one does."""

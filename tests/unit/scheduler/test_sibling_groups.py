@@ -74,3 +74,12 @@ def test_a_sibling_that_comes_late_finds_the_blocks_without_waiting():
     assert [a.num_computed_tokens for a in batch.admissions] == [8]
     engine.run()
     engine.check_at_rest()
+
+
+def test_a_sibling_that_computes_the_whole_prompt_for_its_logprobs_releases_the_others():
+    engine = SimulatedEngine(prefix_caching=False)
+    engine.add(request("asks", PROMPT, group="g", prompt_logprobs=1), *siblings(2))
+    assert [r.request_id for r in engine.step().requests] == ["asks", "s0"]
+    assert [a.num_computed_tokens for a in engine.step().admissions] == [8]
+    engine.run()
+    engine.check_at_rest()
