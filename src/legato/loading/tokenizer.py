@@ -33,7 +33,14 @@ class Tokenizer:
         """Tokens spell bytes, one character each, so that text is the tokens' bytes joined and decoded."""
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        """Return the ids of ``text``. Special tokens written out in it count as such in either case."""
+        """Return the ids of ``text``. Special tokens written out in it count as such in either case.
+
+        Raises RequestError for text that is no Unicode, such as half of a surrogate pair.
+        """
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise RequestError("the text is not valid Unicode", {"found": error}, param="prompt") from error
         return list(self._backend.encode(text, add_special_tokens=add_special_tokens).ids)
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:

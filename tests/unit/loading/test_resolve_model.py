@@ -73,7 +73,7 @@ def test_a_requested_format_must_be_the_one_found(folder: Path) -> None:
 def test_a_hub_id_downloads_everything_but_pickles(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, list[str]]] = []
 
-    def snapshot_download(name: str, *, allow_patterns: list[str]) -> str:
+    def snapshot_download(name: str, *, allow_patterns: list[str], ignore_patterns: list[str]) -> str:
         asked.append((name, allow_patterns))
         return str(folder)
 
@@ -87,7 +87,7 @@ def test_a_hub_id_downloads_everything_but_pickles(folder: Path, monkeypatch: py
 
 
 def test_a_hub_that_does_not_answer_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    def snapshot_download(name: str, *, allow_patterns: list[str]) -> str:
+    def snapshot_download(name: str, *, allow_patterns: list[str], ignore_patterns: list[str]) -> str:
         raise ConnectionError("the network is down")
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)

@@ -112,6 +112,11 @@ def test_a_damaged_tokenizer_file_is_an_error(folder: Path) -> None:
         load(folder)
 
 
+def test_half_a_surrogate_pair_is_the_requests_error(folder: Path) -> None:
+    with pytest.raises(RequestError, match="not valid Unicode"):
+        load(folder).encode("a\ud83c", add_special_tokens=True)
+
+
 def test_dummy_weights_have_no_tokenizer(folder: Path) -> None:
     assert load_tokenizer(ModelSource(name="tiny", format=WeightFormat.DUMMY, path=folder)) is None
 

@@ -1,0 +1,89 @@
+"""What a graph needs of a model: no host reads, the same operations whatever the values, and few of them."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+from dense_context import DenseContext
+from tiny_models import save, tiny
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from legato.attention.protocol import AttentionLayer
+from legato.loading.model_config import read_model_config
+from legato.loading.source import resolve_model
+from legato.models.build import build_model
+from legato.models.causal_lm import CausalLM
+
+HOST_READS = {"aten._local_scalar_dense.default", "aten.nonzero.default", "aten.equal.default"}
+
+
+class Operations(TorchDispatchMode):
+    """Counts what reaches the device, views aside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        result = operation(*args, **(kwargs or {}))
+        outputs = result if isinstance(result, (tuple, list)) else (result,)
+        inputs = [value for value in args if isinstance(value, torch.Tensor)]
+        made = {output.untyped_storage().data_ptr() for output in outputs if isinstance(output, torch.Tensor)}
+        if not made <= {value.untyped_storage().data_ptr() for value in inputs} or operation._schema.is_mutable:
+            self.counts[str(operation)] += 1
+        return result
+
+
+class NoAttention:
+    """Leaves attention out, so that only the model's own operations are counted."""
+
+    def attend(
+        self, layer: AttentionLayer, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
+    ) -> torch.Tensor:
+        return query.reshape(query.shape[0], -1)
+
+
+def load(folder: Path, family: str, **changes: object) -> CausalLM:
+    source = resolve_model(str(save(tiny(family, **changes), folder)))
+    return build_model(source, read_model_config(source), torch.float32, "cpu")[0]
+
+
+def operations(model: CausalLM, token_ids: list[int], positions: list[int]) -> Counter[str]:
+    feed = torch.tensor(token_ids), torch.tensor(positions)
+    with torch.inference_mode(), Operations() as seen:
+        model.compute_logits(model(*feed, NoAttention()))
+    return seen.counts
+
+
+@pytest.mark.parametrize("family", ["Llama", "Mistral", "Qwen2", "Qwen3"])
+def test_no_value_is_read_by_the_host_and_none_changes_what_runs(family: str, tmp_path: Path) -> None:
+    model = load(tmp_path, family)
+    first, second = operations(model, [1, 2], [0, 1]), operations(model, [90, 0], [127, 5])
+    assert not HOST_READS & first.keys()
+    assert first == second
+
+
+def test_a_llama_layer_is_thirteen_operations_and_attention(tmp_path: Path) -> None:
+    counts = [
+        operations(load(tmp_path / str(layers), "Llama", num_hidden_layers=layers), [1], [0]) for layers in (2, 3)
+    ]
+    # 2 norms, 4 products, 3 to rotate, 2 in the MLP, 2 sums; attention here is a view.
+    assert counts[1].total() - counts[0].total() == 13
+
+
+def test_a_packed_batch_gives_each_row_what_it_gets_alone(tmp_path: Path) -> None:
+    model = load(tmp_path, "Qwen3", head_dim=16)
+    with torch.inference_mode():
+        together = model(torch.tensor([5, 6, 7]), torch.tensor([3, 9, 0]), NoAttention())
+        for row, (token_id, position) in enumerate([(5, 3), (6, 9), (7, 0)]):
+            alone = model(torch.tensor([token_id]), torch.tensor([position]), NoAttention())
+            torch.testing.assert_close(together[row], alone[0], atol=1e-5, rtol=1e-5)
+
+
+def test_parameters_keep_their_addresses(tmp_path: Path) -> None:
+    model = load(tmp_path, "Llama")
+    before = [parameter.data_ptr() for parameter in model.parameters()]
+    with torch.inference_mode():
+        model(torch.tensor([1, 2, 3]), torch.arange(3), DenseContext())
+    assert [parameter.data_ptr() for parameter in model.parameters()] == before
