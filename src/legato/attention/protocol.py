@@ -83,10 +83,6 @@ class AttentionBackend(Protocol):
         """Return every host integer that selects a kernel or a launch shape for such a batch."""
         ...
 
-    def prepare(self, metadata: AttentionMetadata) -> None:
-        """Do the step's host-side work, outside the graph and before its replay."""
-        ...
-
     def forward(
         self,
         layer: AttentionLayer,

@@ -12,10 +12,15 @@ import torch
 class DeviceGraph(Protocol):
     """A captured piece of work. Replay repeats it on the same tensors."""
 
-    num_nodes: int
-    """Operations in the graph."""
-    num_bytes: int
-    """Memory that the graph keeps between replays."""
+    @property
+    def num_nodes(self) -> int:
+        """Operations in the graph."""
+        ...
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory that the graph keeps between replays."""
+        ...
 
     def replay(self) -> None:
         """Run the captured work again."""
@@ -41,9 +46,15 @@ class Capture(Protocol):
 class Device(Protocol):
     """One device: capture, clocks and memory."""
 
-    kind: str
-    """``cpu`` or ``cuda``."""
-    torch_device: torch.device
+    @property
+    def kind(self) -> str:
+        """``cpu`` or ``cuda``."""
+        ...
+
+    @property
+    def torch_device(self) -> torch.device:
+        """Where tensors live."""
+        ...
 
     def begin_capture(self) -> Capture:
         """Start capturing all work of this thread.

@@ -5,6 +5,7 @@ freezes them; tensors that exist before the capture are named by reference and n
 capture stops this one: reading a tensor on the host, an output whose shape depends on data, a copy of host data.
 """
 
+import gc
 import os
 import weakref
 from collections.abc import Callable, Iterable
@@ -87,7 +88,7 @@ class RecordingCapture(TorchDispatchMode):
     def end(self, *, may_outlive: bool = False) -> RecordedGraph:
         """Stop recording and compile the graph."""
         self.abandon()
-        outliving = self._outliving()
+        outliving = self._outliving(collect=not may_outlive)
         if outliving and not may_outlive:
             shapes = ", ".join(str(tuple(tensor.shape)) for tensor, _ in outliving)
             raise GraphCaptureError(
@@ -101,11 +102,16 @@ class RecordingCapture(TorchDispatchMode):
         num_bytes = sum(tensor.untyped_storage().nbytes() for tensor, _ in outliving)
         return RecordedGraph(len(self._program.operations), num_bytes, self._program.build())
 
-    def _outliving(self) -> list[tuple[torch.Tensor, Register]]:
-        """Drop the capture's own references; return the intermediates that somebody else still holds."""
+    def _outliving(self, *, collect: bool) -> list[tuple[torch.Tensor, Register]]:
+        """Drop the capture's own references; return the intermediates that somebody else still holds.
+
+        ``collect``: reference cycles, which an exception handled on the way leaves behind, do not count as holders.
+        """
         watched = [(weakref.ref(tensor), self._registers[id(tensor)]) for tensor in self._intermediates]
         self._intermediates.clear()
         self._registers.clear()
+        if collect and any(reference() is not None for reference, _ in watched):
+            gc.collect()
         alive = ((reference(), register) for reference, register in watched)
         return [(tensor, register) for tensor, register in alive if tensor is not None]
 
@@ -159,10 +165,8 @@ class RecordingCapture(TorchDispatchMode):
 class RecordingDevice:
     """Implements :class:`~legato.device.protocol.Device` on the CPU."""
 
-    kind = "cpu"
-
-    def __init__(self) -> None:
-        self.torch_device = torch.device("cpu")
+    kind: str = "cpu"
+    torch_device: torch.device = torch.device("cpu")
 
     def begin_capture(self) -> RecordingCapture:
         """Start recording."""

@@ -27,6 +27,9 @@ from legato.observability.records import StepRecord
 from legato.observability.request_timing import RequestTiming
 from legato.observability.stats import EngineStats
 
+TOKENISING_THREADS = 4
+"""So that a short prompt does not wait for a very long one."""
+
 Result = TypeVar("Result")
 
 
@@ -50,7 +53,7 @@ class AsyncLLM:
         self._client = client
         self._inputs = InputProcessor(tokenizer, client.config)
         self._outputs = OutputProcessor(tokenizer)
-        self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tokenise")
+        self._threads = ThreadPoolExecutor(max_workers=TOKENISING_THREADS, thread_name_prefix="tokenise")
 
     @classmethod
     async def start(cls, options: EngineOptions, *, factory: str = DEFAULT_FACTORY) -> "AsyncLLM":

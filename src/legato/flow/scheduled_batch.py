@@ -49,6 +49,8 @@ class ScheduledRequest:
     """Tokens generated before the step."""
     params: SamplingParams
     """The request's own, so that planning needs no other source."""
+    next_prompt_token_ids: tuple[int, ...] = ()
+    """Where prompt log-probabilities are asked for: the prompt tokens that follow the ones fed, one each."""
 
     @property
     def query_len(self) -> int:

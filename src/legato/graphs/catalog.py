@@ -1,6 +1,6 @@
 """Which graphs exist. Owns the set of keys and what was dropped from it; a value, replaced rather than changed."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from legato.graphs.key import GraphKey, KeyInts
@@ -57,8 +57,9 @@ def build_catalog(
             keys |= _full_keys([(reqs * width, reqs, width) for reqs in requests], samplers, limits, key_ints)
     tokens = chosen_sizes(sizes, limits.max_num_batched_tokens)
     if policy.mixed is GraphMode.FULL:
-        shapes = [(size, min(size, limits.max_num_seqs), None) for size in tokens]
-        keys |= _full_keys(shapes, samplers, limits, key_ints)
+        keys |= _full_keys(
+            [(size, min(size, limits.max_num_seqs), None) for size in tokens], samplers, limits, key_ints
+        )
     if GraphMode.PIECEWISE in (policy.mixed, *policy.uniform.values()):
         keys |= {GraphKey(mode=GraphMode.PIECEWISE, num_tokens=size) for size in tokens}
     return Catalog(policy=policy, keys=tuple(sorted(keys, key=_dispatch_order)))
@@ -71,7 +72,7 @@ def _uniform_sizes(sizes: tuple[int, ...] | None, limits: GraphLimits, width: in
 
 
 def _full_keys(
-    shapes: list[tuple[int, int, int | None]],
+    shapes: Iterable[tuple[int, int, int | None]],
     samplers: tuple[SamplerVariant | None, ...],
     limits: GraphLimits,
     key_ints: KeyIntsOf,

@@ -41,6 +41,8 @@ def _reason(catalog: Catalog, shape: BatchShape, mode: GraphMode) -> Reason | No
         return Reason.WIDTH_MISMATCH
     if mode is given:
         return Reason.BACKEND_LEVEL if given < requested else Reason.DISABLED_BY_USER
+    if shape.needs_hidden_states and given is GraphMode.FULL:
+        return Reason.FEATURE_INCOMPATIBLE
     for key, reason in catalog.dropped.items():
         if key.mode is given and key.serves(shape):
             return reason

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 from legato.graphs.modes import GraphMode, SamplerVariant, Stage
 
-
 KeyInts = tuple[tuple[str, int], ...]
 """(name, value) of each host integer that an attention backend declared."""
 
@@ -20,6 +19,8 @@ class BatchShape:
     sampler: SamplerVariant
     key_ints: KeyInts = ()
     """Host integers that the attention backend declared for this batch."""
+    needs_hidden_states: bool = False
+    """Somebody reads the hidden states of all tokens, which no full graph leaves behind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +47,7 @@ class GraphKey:
             and (self.query_len is None or self.query_len == shape.query_len)
             and (self.sampler is None or self.sampler >= shape.sampler)
             and (self.mode is GraphMode.PIECEWISE or self.key_ints == shape.key_ints)
+            and not (self.mode is GraphMode.FULL and shape.needs_hidden_states)
         )
 
     def __str__(self) -> str:

@@ -1,9 +1,8 @@
 """The sizes that graphs are captured at. Owns the bound on padding: at most 12.5 % above 16, none falls off the end."""
 
 _SMALL = (1, 2, 4, 8, 16)
-_MAX_PADDING = 1 / 8
-_ALIGNMENT = 8
-"""Larger sizes are multiples of this: matrix kernels waste less."""
+_SIZES_PER_OCTAVE = 8
+"""Above 16: a step is an eighth of the power of two below it, so that padding stays under an eighth of the batch."""
 
 
 def ladder(limit: int) -> tuple[int, ...]:
@@ -12,12 +11,12 @@ def ladder(limit: int) -> tuple[int, ...]:
     Above 16 every count ``n <= limit`` has a size of at most ``1.125 * n``.
     """
     sizes = [size for size in _SMALL if size < limit]
-    while not sizes or sizes[-1] < limit:
-        smallest = sizes[-1] + 1 if sizes else 1
-        largest = int(smallest * (1 + _MAX_PADDING)) if smallest > _SMALL[-1] else smallest
-        aligned = largest // _ALIGNMENT * _ALIGNMENT
-        sizes.append(min(limit, aligned if aligned >= smallest else largest))
-    return tuple(sizes)
+    octave = _SMALL[-1]
+    while octave < limit:
+        step = octave // _SIZES_PER_OCTAVE
+        sizes += [size for size in range(octave + step, 2 * octave + 1, step) if size < limit]
+        octave *= 2
+    return (*sizes, limit)
 
 
 def chosen_sizes(requested: tuple[int, ...] | None, limit: int) -> tuple[int, ...]:

@@ -39,9 +39,6 @@ class ReferenceBackend:
         """Return nothing: no kernel is chosen by a host value."""
         return ()
 
-    def prepare(self, metadata: AttentionMetadata) -> None:
-        """Do nothing: there is no host-side work."""
-
     def forward(
         self,
         layer: AttentionLayer,

@@ -36,9 +36,6 @@ class TorchSdpaBackend:
         """Return nothing: the operator reads all lengths from memory."""
         return ()
 
-    def prepare(self, metadata: AttentionMetadata) -> None:
-        """Do nothing: there is no host-side work."""
-
     def forward(
         self,
         layer: AttentionLayer,

@@ -1,0 +1,107 @@
+"""Building an engine. Owns the order: decide, load, allocate, capture; and what the terminal shows meanwhile."""
+
+import torch
+from rich.console import Console
+
+from legato.config.options import EngineOptions
+from legato.engine.core import EngineCore
+from legato.engine.progress import BuildProgress
+from legato.engine.resolve import Resolved, resolve
+from legato.errors import GraphPolicyError
+from legato.kvcache.storage import allocate
+from legato.loading.load_tokenizer import load_tokenizer
+from legato.models.build import build_model
+from legato.models.causal_lm import CausalLM
+from legato.observability.records import StepLog
+from legato.plan.planner import Planner
+from legato.runner.buffers import StepBuffers
+from legato.runner.device_state import DeviceState
+from legato.runner.graph_capture import DroppedKey
+from legato.runner.model_runner import ModelRunner
+from legato.runner.step_program import StepProgram
+from legato.runner.synthetic import SyntheticLimits
+from legato.sampling.state import SamplingState
+from legato.scheduler.scheduler import Scheduler
+
+
+def build_engine(options: EngineOptions, console: Console | None = None) -> EngineCore:
+    """Return a running engine. Progress and decisions are shown on ``console``; None: nothing is shown.
+
+    Raises ConfigError or ModelError; in strict mode GraphPolicyError where a graph asked for cannot serve.
+    """
+    show = BuildProgress(console)
+    resolved = resolve(options)
+    show.decisions(resolved.config.decisions)
+    tokenizer = load_tokenizer(resolved.source)
+    with show.loading(resolved.source.name) as progress:
+        model, report = build_model(
+            resolved.source,
+            resolved.config.model,
+            resolved.dtype,
+            resolved.device.torch_device,
+            seed=options.seed,
+            progress=progress,
+        )
+    show.loaded(report)
+    log = StepLog()
+    runner = _build_runner(resolved, model, log)
+    with show.capturing(len(resolved.catalog.keys)) as captured:
+        dropped = runner.capture(captured)
+    show.captured(runner.graphs.graphs.values(), dropped)
+    if resolved.config.graph_strict and dropped:
+        raise _strict_error(dropped)
+    config = resolved.config
+    return EngineCore(
+        config=config,
+        tokenizer=tokenizer,
+        scheduler=Scheduler(config.scheduler, config.cache, resolved.layer_groups),
+        planner=Planner(limits=resolved.limits, key_ints=resolved.key_ints),
+        runner=runner,
+        step_log=log,
+        dropped=dropped,
+    )
+
+
+def _build_runner(resolved: Resolved, model: CausalLM, log: StepLog) -> ModelRunner:
+    """Allocate everything that graphs read, once."""
+    config, device = resolved.config, resolved.device.torch_device
+    scheduler, cache = config.scheduler, config.cache
+    max_blocks = -(-scheduler.max_model_len // cache.block_size)
+    with torch.inference_mode():
+        program = StepProgram(
+            model=model,
+            backend=resolved.backend.backend(),
+            caches=allocate(
+                resolved.layer_groups,
+                num_blocks=cache.num_blocks,
+                block_size=cache.block_size,
+                dtype=resolved.dtype,
+                device=device,
+            ),
+            buffers=StepBuffers.create(
+                max_num_seqs=scheduler.max_num_seqs,
+                max_num_batched_tokens=scheduler.max_num_batched_tokens,
+                hidden_size=config.model.hidden_size,
+                vocab_size=config.model.vocab_size,
+                dtype=resolved.dtype,
+                device=device,
+            ),
+            state=DeviceState(scheduler.max_num_seqs, max_blocks, device),
+            sampling=SamplingState(scheduler.max_num_seqs, config.model.vocab_size, device),
+            block_size=cache.block_size,
+        )
+    limits = SyntheticLimits(
+        max_num_seqs=scheduler.max_num_seqs,
+        max_model_len=scheduler.max_model_len,
+        num_blocks=cache.num_blocks,
+        block_size=cache.block_size,
+        vocab_size=config.model.vocab_size,
+    )
+    return ModelRunner(resolved.device, program, resolved.catalog, limits, log)
+
+
+def _strict_error(dropped: list[DroppedKey]) -> GraphPolicyError:
+    return GraphPolicyError(
+        f"{len(dropped)} graphs were required but cannot serve",
+        {str(drop.key): f"{drop.reason}: {drop.detail}" for drop in dropped} | {"options": "leave out --graph-strict"},
+    )

@@ -1,0 +1,84 @@
+"""The loop: schedule, plan, run, commit. Owns nothing else; what each word means stands in its package."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from legato.config.engine import EngineConfig
+from legato.engine.graph_report import graph_report
+from legato.flow.request import Request
+from legato.flow.request_update import RequestUpdate
+from legato.loading.tokenizer import Tokenizer
+from legato.observability.records import StepLog
+from legato.observability.stats import EngineStats
+from legato.plan.planner import Planner
+from legato.runner.graph_capture import DroppedKey
+from legato.runner.model_runner import ModelRunner
+from legato.scheduler.scheduler import Scheduler
+
+
+class EngineCore:
+    """A scheduler, a planner and a runner, stepped together. Single-threaded."""
+
+    def __init__(
+        self,
+        *,
+        config: EngineConfig,
+        tokenizer: Tokenizer | None,
+        scheduler: Scheduler,
+        planner: Planner,
+        runner: ModelRunner,
+        step_log: StepLog,
+        dropped: list[DroppedKey],
+    ) -> None:
+        self.config = config
+        self.tokenizer = tokenizer
+        self.step_log = step_log
+        self._scheduler = scheduler
+        self._planner = planner
+        self._runner = runner
+        self._dropped = dropped
+
+    @property
+    def has_work(self) -> bool:
+        """Whether any request is unfinished."""
+        return self._scheduler.has_work
+
+    def add(self, request: Request) -> None:
+        """Queue a request. Raises RequestError for one that can never run, QueueFullError when too many are held."""
+        self._scheduler.add(request)
+
+    def abort(self, request_ids: Iterable[str]) -> list[RequestUpdate]:
+        """End requests now; their blocks are free at once. Unknown ids are ignored."""
+        return self._scheduler.abort(request_ids)
+
+    def step(self) -> list[RequestUpdate]:
+        """Run one step and return what is new; nothing where no request can run."""
+        batch = self._scheduler.schedule()
+        if batch is None:
+            return []
+        self._runner.drop_stale_graphs()
+        plan = self._planner.plan(batch, self._runner.catalog)
+        output = self._runner.execute(plan, batch)
+        return self._scheduler.commit(batch, output)
+
+    def reset_prefix_cache(self) -> None:
+        """Forget all computed prefixes; running requests are not touched."""
+        self._scheduler.reset_prefix_cache()
+
+    def stats(self) -> EngineStats:
+        """Return the counts of now."""
+        log, graphs = self.step_log, self._runner.graphs.graphs.values()
+        return replace(
+            self._scheduler.stats(),
+            graph_steps={f"{stage} {mode}": count for (stage, mode), count in log.steps.items()},
+            graph_fallbacks={f"{stage} {reason}": count for (stage, reason), count in log.fallbacks.items()},
+            graph_replays=dict(log.replays),
+            graph_padding_tokens=log.padding_tokens,
+            graph_capture_seconds=sum(graph.capture_ms for graph in graphs) / 1e3,
+            graph_bytes=sum(graph.num_bytes for graph in graphs),
+        )
+
+    def graph_report(self) -> dict[str, Any]:
+        """Return policy, decisions and catalog with what each graph cost, as JSON values."""
+        return graph_report(self.config, self._runner.catalog, self._runner.graphs.graphs, self._dropped)

@@ -1,0 +1,86 @@
+"""What an engine would do, as JSON values, from configuration files alone: no weight is read, nothing is allocated."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from legato.attention.registry import BACKENDS, load_backend
+from legato.attention.selection import model_support
+from legato.config.options import EngineOptions
+from legato.engine import graph_report as reports
+from legato.engine.resolve import resolve
+from legato.errors import BackendError, ConfigError
+from legato.flow.sampling_params import SamplingParams
+from legato.flow.scheduled_batch import ScheduledBatch, ScheduledRequest
+from legato.plan.planner import Planner
+
+
+def graph_report(options: EngineOptions) -> dict[str, Any]:
+    """Return policy, decisions and catalog; ``bytes`` and ``capture_ms`` are null, since nothing is captured."""
+    resolved = resolve(options)
+    return reports.graph_report(resolved.config, resolved.catalog, {}, ())
+
+
+def backend_report(options: EngineOptions) -> list[dict[str, Any]]:
+    """Return every registered backend with its level for this model and device, or why it cannot serve."""
+    resolved = resolve(options)
+    entries = []
+    for name in BACKENDS:
+        try:
+            support = model_support(
+                load_backend(name), resolved.config.model, resolved.device.kind, resolved.layer_groups
+            )
+            level, reason = support.level.name, support.reason
+        except BackendError as error:
+            level, reason = "unavailable", "; ".join([error.summary, *map(str, error.details.values())])
+        chosen = name == resolved.backend.name
+        entries.append({"name": name, "level": level, "reason": reason, "selected": chosen})
+    return entries
+
+
+def plan_report(options: EngineOptions, *, query_lens: Sequence[int]) -> dict[str, Any]:
+    """Return the plan of one greedy step whose requests feed ``query_lens`` tokens each; 1 decodes.
+
+    Raises ConfigError for a batch that the scheduler would never make.
+    """
+    resolved = resolve(options)
+    limits = resolved.limits
+    if not 1 <= len(query_lens) <= limits.max_num_seqs or min(query_lens) < 1:
+        limit = f"1 to {limits.max_num_seqs} requests of at least one token"
+        raise ConfigError("no step has such requests", {"requested": list(query_lens), "limit": limit})
+    if sum(query_lens) > limits.max_num_batched_tokens:
+        found = f"{sum(query_lens)} tokens"
+        raise ConfigError(
+            "no step has so many tokens", {"found": found, "limit": f"{limits.max_num_batched_tokens} in a step"}
+        )
+    planner = Planner(limits=limits, key_ints=resolved.key_ints)
+    plan = planner.plan(_batch(query_lens), resolved.catalog)
+    return {
+        "requested": str(plan.requested),
+        "mode": str(plan.mode),
+        "key": None if plan.key is None else str(plan.key),
+        "reason": None if plan.reason is None else str(plan.reason),
+        "num_reqs": plan.shape.num_reqs,
+        "num_reqs_padded": plan.num_reqs_padded,
+        "num_tokens": plan.shape.num_tokens,
+        "num_tokens_padded": plan.num_tokens_padded,
+        "query_len": plan.shape.query_len,
+        "sampler": str(plan.sampler),
+        "sample_in_graph": plan.sample_in_graph,
+    }
+
+
+def _batch(query_lens: Sequence[int]) -> ScheduledBatch:
+    requests = tuple(
+        ScheduledRequest(
+            request_id=str(row),
+            row=row,
+            num_computed_tokens=1 if query_len == 1 else 0,
+            token_ids=(0,) * query_len,
+            is_decode=query_len == 1,
+            samples=True,
+            num_output_tokens=1 if query_len == 1 else 0,
+            params=SamplingParams(temperature=0.0),
+        )
+        for row, query_len in enumerate(query_lens)
+    )
+    return ScheduledBatch(step=1, requests=requests, released_rows=(), admissions=(), block_appends=())

@@ -1,0 +1,71 @@
+"""What the terminal shows while an engine is built: decisions, bars for loading and capture, and what they took."""
+
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from legato.config.engine import Decision
+from legato.graphs.captured import CapturedGraph
+from legato.graphs.key import GraphKey
+from legato.loading.stored_tensor import LoadReport
+from legato.runner.graph_capture import DroppedKey
+
+
+class BuildProgress:
+    """Shows on a console, or nothing where there is none."""
+
+    def __init__(self, console: Console | None) -> None:
+        self._console = console or Console(quiet=True)
+
+    def decisions(self, decisions: Collection[Decision]) -> None:
+        """Print each choice that was made for the user."""
+        for decision in decisions:
+            self._console.print(f"[dim]{decision}[/dim]", highlight=False)
+
+    @contextmanager
+    def loading(self, name: str) -> Iterator[Callable[[int, int], None]]:
+        """Show a bar of bytes; yields the function to tell (done, total)."""
+        with Progress(
+            TextColumn("loading {task.description}"),
+            BarColumn(),
+            DownloadColumn(),
+            TimeElapsedColumn(),
+            console=self._console,
+            transient=True,
+        ) as progress:
+            task = progress.add_task(name, total=None)
+            yield lambda done, total: progress.update(task, completed=done, total=total)
+
+    def loaded(self, report: LoadReport) -> None:
+        """Print what loading took, and tensors that the model has no place for."""
+        self._console.print(f"[dim]loaded {report}[/dim]", highlight=False)
+        if report.unexpected:
+            names = ", ".join(report.unexpected[:3])
+            self._console.print(f"[yellow]{len(report.unexpected)} tensors are not used:[/yellow] {names}, …")
+
+    @contextmanager
+    def capturing(self, total: int) -> Iterator[Callable[[int, int, GraphKey], None]]:
+        """Show a bar of graphs; yields the function to tell (done, total, key)."""
+        with Progress(
+            TextColumn("capturing graphs"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.description}"),
+            console=self._console,
+            transient=True,
+        ) as progress:
+            task = progress.add_task("", total=total)
+            yield lambda done, total, key: progress.update(task, completed=done, description=str(key))
+
+    def captured(self, graphs: Collection[CapturedGraph], dropped: Collection[DroppedKey]) -> None:
+        """Print how many graphs serve and what they took; every dropped one with its reason."""
+        seconds = sum(graph.capture_ms for graph in graphs) / 1e3
+        megabytes = sum(graph.num_bytes for graph in graphs) / 1e6
+        self._console.print(
+            f"[dim]captured {len(graphs)} graphs in {seconds:.2f} s, {megabytes:.1f} MB[/dim]", highlight=False
+        )
+        for drop in dropped:
+            self._console.print(f"[red]dropped {drop.key}[/red]: {drop.reason}: {drop.detail}", highlight=False)

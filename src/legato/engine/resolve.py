@@ -1,0 +1,163 @@
+"""EngineOptions -> everything that is decided before anything is built. Owns the defaults that depend on model and
+device, and reads configuration files only: no weight is touched and nothing is allocated.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from legato.attention.selection import BackendChoice, select_backend
+from legato.config.engine import CacheConfig, Decision, EngineConfig, SchedulerConfig
+from legato.config.model import ModelConfig
+from legato.config.options import EngineOptions
+from legato.device.protocol import Device
+from legato.device.registry import open_device
+from legato.engine.graph_options import graph_request
+from legato.errors import ConfigError
+from legato.graphs.catalog import Catalog, GraphLimits, KeyIntsOf, build_catalog
+from legato.graphs.modes import SamplerVariant
+from legato.graphs.policy import resolve_policy
+from legato.kvcache.sizing import blocks_in_budget
+from legato.kvcache.spec import LayerGroup
+from legato.loading.model_config import read_model_config
+from legato.loading.source import ModelSource, resolve_model
+from legato.models.registry import model_class
+
+_CPU_KV_BYTES = 1 << 30
+_CPU_MAX_NUM_SEQS = 16
+_CPU_MAX_NUM_BATCHED_TOKENS = 512
+_SAMPLERS = (SamplerVariant.GREEDY, SamplerVariant.TEMPERATURE, SamplerVariant.FILTERED, None)
+"""What full graphs end with; None, the logits, serves every batch that the others do not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolved:
+    """What the engine will be built from."""
+
+    config: EngineConfig
+    source: ModelSource
+    device: Device
+    dtype: torch.dtype
+    layer_groups: tuple[LayerGroup, ...]
+    backend: BackendChoice
+    limits: GraphLimits
+    catalog: Catalog
+    key_ints: KeyIntsOf
+    """The backend's host integers, by (num_reqs, query_len, max_seq_len)."""
+
+
+def resolve(options: EngineOptions) -> Resolved:
+    """Return all decisions that ``options`` lead to.
+
+    Raises ConfigError or ModelError, saying what was asked, what was found and what to do.
+    """
+    source = resolve_model(options.model, options.load_format)
+    model = read_model_config(source)
+    device = open_device(options.device)
+    dtype = getattr(torch, model.dtype if options.dtype == "auto" else options.dtype)
+    groups = model_class(model.architecture).layer_groups(model)
+    backend = select_backend(options.attention_backend, model, device.kind, groups)
+    cache, max_model_len = _cache(options, model, groups, dtype)
+    scheduler = _scheduler(options, max_model_len)
+    request = graph_request(options)
+    policy = resolve_policy(
+        request.policy, backend.support, backend=backend.name, widths=(1,), strict=options.graph_strict
+    )
+    limits = GraphLimits(
+        max_num_seqs=scheduler.max_num_seqs,
+        max_num_batched_tokens=scheduler.max_num_batched_tokens,
+        max_model_len=max_model_len,
+    )
+    key_ints = _key_ints_of(backend)
+    catalog = build_catalog(policy, limits, sizes=request.sizes, samplers=_SAMPLERS, key_ints=key_ints)
+    config = EngineConfig(
+        model_name=options.model,
+        served_model_name=options.served_model_name or options.model,
+        model=model,
+        dtype=str(dtype).removeprefix("torch."),
+        device=device.kind,
+        cache=cache,
+        scheduler=scheduler,
+        attention_backend=backend.name,
+        graph_policy=str(request.policy),
+        graph_sizes=request.sizes,
+        graph_strict=options.graph_strict,
+        max_logprobs=options.max_logprobs,
+        seed=options.seed,
+        decisions=(*_backend_decisions(options, backend), *request.decisions, *policy.decisions),
+    )
+    return Resolved(
+        config=config,
+        source=source,
+        device=device,
+        dtype=dtype,
+        layer_groups=groups,
+        backend=backend,
+        limits=limits,
+        catalog=catalog,
+        key_ints=key_ints,
+    )
+
+
+def _cache(
+    options: EngineOptions, model: ModelConfig, groups: tuple[LayerGroup, ...], dtype: torch.dtype
+) -> tuple[CacheConfig, int]:
+    """Return the cache's size, and the longest sequence: the user's, or as much of the model's as fits."""
+    if not 1 <= options.block_size <= 1024:
+        raise ConfigError("block size is out of range", {"requested": options.block_size, "limit": "1 to 1024"})
+    longest = options.max_model_len or model.max_position_embeddings
+    if not 1 <= longest <= model.max_position_embeddings:
+        raise ConfigError(
+            "--max-model-len is out of range",
+            {"requested": longest, "limit": f"1 to {model.max_position_embeddings}, the model's positions"},
+        )
+    num_blocks = blocks_in_budget(
+        groups,
+        block_size=options.block_size,
+        element_bytes=dtype.itemsize,
+        budget_bytes=_CPU_KV_BYTES if options.kv_cache_memory_bytes is None else options.kv_cache_memory_bytes,
+        max_model_len=longest if options.max_model_len else options.block_size,
+    )
+    max_model_len = min(longest, (num_blocks - 1) * options.block_size)
+    cache = CacheConfig(block_size=options.block_size, num_blocks=num_blocks, prefix_caching=options.prefix_caching)
+    return cache, max_model_len
+
+
+def _scheduler(options: EngineOptions, max_model_len: int) -> SchedulerConfig:
+    """Return the limits of a batch, each at least 1 and none that no batch could reach."""
+    max_num_seqs = _CPU_MAX_NUM_SEQS if options.max_num_seqs is None else options.max_num_seqs
+    tokens = options.max_num_batched_tokens
+    max_num_batched_tokens = _CPU_MAX_NUM_BATCHED_TOKENS if tokens is None else tokens
+    for name, value in (("--max-num-seqs", max_num_seqs), ("--max-num-batched-tokens", max_num_batched_tokens)):
+        if value < 1:
+            raise ConfigError(f"{name} is out of range", {"requested": value, "limit": "at least 1"})
+    if max_num_batched_tokens < max_num_seqs:
+        raise ConfigError(
+            "--max-num-batched-tokens is smaller than --max-num-seqs",
+            {
+                "requested": f"{max_num_batched_tokens} tokens for {max_num_seqs} requests",
+                "limit": "a token for each request",
+                "options": f"--max-num-batched-tokens {max_num_seqs} | --max-num-seqs {max_num_batched_tokens}",
+            },
+        )
+    return SchedulerConfig(
+        max_model_len=max_model_len,
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=min(max_num_batched_tokens, max_num_seqs * max_model_len),
+        policy=options.scheduling_policy,
+        max_queue=options.max_queue,
+    )
+
+
+def _key_ints_of(choice: BackendChoice) -> KeyIntsOf:
+    backend = choice.backend()
+    return lambda num_reqs, query_len, max_seq_len: backend.key_ints(
+        num_reqs=num_reqs, query_len=query_len, max_seq_len=max_seq_len
+    )
+
+
+def _backend_decisions(options: EngineOptions, choice: BackendChoice) -> tuple[Decision, ...]:
+    if options.attention_backend != "auto":
+        return ()
+    reason = "; ".join(f"{name}: {why}" for name, why in choice.passed_over) or "first of the registry that serves"
+    return (Decision(subject="attention backend", requested="auto", given=choice.name, reason=reason),)

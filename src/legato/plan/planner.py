@@ -1,0 +1,93 @@
+"""ScheduledBatch -> ExecutionPlan. Owns the classification of a batch and its padding; pure."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import accumulate
+
+from legato.flow.execution_plan import ExecutionPlan
+from legato.flow.sampler_variant import variant_of
+from legato.flow.scheduled_batch import ScheduledBatch, ScheduledRequest
+from legato.graphs.catalog import Catalog, GraphLimits
+from legato.graphs.dispatch import Dispatched, dispatch
+from legato.graphs.key import BatchShape, KeyInts
+from legato.graphs.modes import GraphMode, SamplerVariant
+from legato.observability.reasons import Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planner:
+    """Plans steps within ``limits``; ``key_ints`` are the attention backend's, by (num_reqs, query_len, seq_len)."""
+
+    limits: GraphLimits
+    key_ints: Callable[[int, int | None, int], KeyInts]
+
+    def plan(self, batch: ScheduledBatch, catalog: Catalog) -> ExecutionPlan:
+        """Return how the step runs on the graphs of ``catalog``."""
+        requests = batch.requests
+        shape = self._shape(requests)
+        dispatched = dispatch(catalog, shape)
+        num_tokens, num_reqs = self._padded(shape, dispatched)
+        key = dispatched.key
+        sample_in_graph = key is not None and key.mode is GraphMode.FULL and key.sampler is not None
+        reason = dispatched.reason
+        if dispatched.mode is GraphMode.FULL and not sample_in_graph:
+            reason = Reason.SAMPLER_VARIANT
+        return ExecutionPlan(
+            step=batch.step,
+            shape=shape,
+            requested=dispatched.requested,
+            mode=dispatched.mode,
+            key=key,
+            reason=reason,
+            num_tokens_padded=num_tokens,
+            num_reqs_padded=num_reqs,
+            max_query_len=max(request.query_len for request in requests),
+            sampler=shape.sampler,
+            sample_in_graph=sample_in_graph,
+            rows=tuple(request.row for request in requests),
+            query_start_loc=(0, *accumulate(request.query_len for request in requests)),
+            samples=tuple(request.samples for request in requests),
+            max_logprobs=_most(request.params.logprobs for request in requests if request.samples),
+            prompt_logprobs=tuple(_prompt_logprobs(request) for request in requests),
+        )
+
+    def _shape(self, requests: tuple[ScheduledRequest, ...]) -> BatchShape:
+        query_len = uniform_width(requests, self.limits.widths)
+        variants = [variant_of(request.params, request.num_output_tokens) for request in requests if request.samples]
+        return BatchShape(
+            num_tokens=sum(request.query_len for request in requests),
+            num_reqs=len(requests),
+            query_len=query_len,
+            sampler=max(variants, default=SamplerVariant.GREEDY),
+            key_ints=self.key_ints(len(requests), query_len, max(request.seq_len for request in requests)),
+            needs_hidden_states=any(_prompt_logprobs(request) is not None for request in requests),
+        )
+
+    def _padded(self, shape: BatchShape, dispatched: Dispatched) -> tuple[int, int]:
+        """Return the tokens and requests that the device computes, padding included."""
+        key = dispatched.key
+        if key is None:
+            return shape.num_tokens, shape.num_reqs
+        return key.num_tokens, self.limits.max_num_seqs if key.num_reqs is None else key.num_reqs
+
+
+def uniform_width(requests: tuple[ScheduledRequest, ...], widths: tuple[int, ...]) -> int | None:
+    """Return the common query length of a uniform batch, or None for a mixed one.
+
+    Uniform means that every request decodes. A prompt of exactly the width, or a last chunk of that length, looks
+    alike but needs its tokens from the host: such a batch is mixed.
+    """
+    lengths = {request.query_len for request in requests}
+    if len(lengths) != 1 or not all(request.is_decode for request in requests):
+        return None
+    (length,) = lengths
+    return length if length in widths else None
+
+
+def _prompt_logprobs(request: ScheduledRequest) -> int | None:
+    """Return how many are wanted in this step; None once the prompt is done."""
+    return request.params.prompt_logprobs if request.next_prompt_token_ids else None
+
+
+def _most(values: Iterable[int | None]) -> int | None:
+    return max((value for value in values if value is not None), default=None)

@@ -1,0 +1,48 @@
+"""What a running request keeps on the device, by row. Owns the next input, the length and the block table.
+
+A decode step reads its inputs here and writes the next ones back, so that a whole step can be replayed without the
+host. The last row is the null row: it never advances, and all its blocks are the null block.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import torch
+
+from legato.flow.scheduled_batch import BlockAppend
+
+
+class DeviceState:
+    """``max_num_seqs`` rows and the null row."""
+
+    def __init__(self, max_num_seqs: int, max_blocks: int, device: torch.device) -> None:
+        num_rows = max_num_seqs + 1
+        self.null_row = max_num_seqs
+        self.next_tokens = torch.zeros(num_rows, dtype=torch.int64, device=device)  # [num_rows]
+        self.num_computed = torch.zeros(num_rows, dtype=torch.int64, device=device)  # [num_rows]
+        self.block_table = torch.zeros(num_rows, max_blocks, dtype=torch.int32, device=device)
+
+    def admit(self, row: int, num_computed_tokens: int) -> None:
+        """Begin a request on ``row``, with this many tokens in the cache already."""
+        self.num_computed[row] = num_computed_tokens
+        self.block_table[row].zero_()
+
+    def append_blocks(self, appends: Iterable[BlockAppend]) -> None:
+        """Write new blocks into their rows' tables, all in one operation."""
+        cells = [
+            (append.row, append.start + index, block)
+            for append in appends
+            for index, block in enumerate(append.block_ids)
+        ]
+        if not cells:
+            return
+        rows, columns, blocks = torch.tensor(cells, device=self.block_table.device).unbind(1)
+        self.block_table.index_put_((rows, columns), blocks.to(torch.int32))
+
+    def commit(self, rows: torch.Tensor, seq_lens: torch.Tensor, token_ids: torch.Tensor) -> None:
+        """Advance ``rows`` [num_reqs] to ``seq_lens`` with ``token_ids`` as next inputs; the null row stays."""
+        self.next_tokens.index_copy_(0, rows, token_ids)
+        self.num_computed.index_copy_(0, rows, seq_lens.masked_fill(rows == self.null_row, 0))
+
+    def tensors(self) -> Mapping[str, torch.Tensor]:
+        """Return the device tensors by name."""
+        return {"next_tokens": self.next_tokens, "num_computed": self.num_computed, "block_table": self.block_table}

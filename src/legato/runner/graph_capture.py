@@ -1,0 +1,167 @@
+"""Capturing every key of a catalog, and proving each graph before it serves. Owns the order and the canary.
+
+For each key: run an eager step of one made-up batch (the oracle, and the warm-up), capture over another, then replay on
+the first with poisoned padding and compare. A host value frozen at capture, or padding that leaks into a real row,
+makes the two differ; the key is then dropped with a reason and served by the next mode.
+"""
+
+import gc
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+
+from legato.device.protocol import Device
+from legato.errors import LegatoError
+from legato.graphs.captured import CapturedGraph, GraphStore
+from legato.graphs.catalog import Catalog
+from legato.graphs.epoch import BufferEpoch
+from legato.graphs.key import GraphKey
+from legato.graphs.modes import GraphMode
+from legato.graphs.segments import SegmentedCapture
+from legato.observability.reasons import Reason
+from legato.runner.inputs import StepShape
+from legato.runner.step_program import StepProgram
+from legato.runner.synthetic import SyntheticBatch, SyntheticLimits, install, make_batch
+
+
+CaptureProgress = Callable[[int, int, GraphKey], None]
+"""Told (keys done, keys in all, the latest key)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DroppedKey:
+    """A key that cannot serve, with what was seen."""
+
+    key: GraphKey
+    reason: Reason
+    detail: str
+
+
+class GraphCapturer:
+    """Captures keys over a step program, one at a time, large to small."""
+
+    def __init__(
+        self, device: Device, program: StepProgram, store: GraphStore, epoch: BufferEpoch, limits: SyntheticLimits
+    ) -> None:
+        self._device = device
+        self._program = program
+        self._store = store
+        self._epoch = epoch
+        self._limits = limits
+
+    def capture_all(self, catalog: Catalog, progress: CaptureProgress) -> tuple[Catalog, list[DroppedKey]]:
+        """Capture every key; return the catalog of those that serve, and the others with reasons.
+
+        Uses rows and blocks freely: no request may be in flight.
+        """
+        dropped = []
+        keys = sorted(catalog.keys, key=lambda key: key.num_tokens, reverse=True)
+        with torch.inference_mode(), _frozen_garbage_collection():
+            for done, key in enumerate(keys, start=1):
+                failure = self._capture_key(key)
+                if failure is not None:
+                    dropped.append(failure)
+                    catalog = catalog.without(key, failure.reason)
+                    self._store.drop(key)
+                progress(done, len(keys), key)
+            self._clear_rows()
+        return catalog, dropped
+
+    def _capture_key(self, key: GraphKey) -> DroppedKey | None:
+        """Capture one key and prove it; return why it cannot serve, or None."""
+        shape = shape_of(key, self._limits.max_num_seqs)
+        proving, capturing = (make_batch(shape, self._limits, seed) for seed in (1, 2))
+        expected = self._outputs(key, shape, proving, lambda: self._run(key, shape, None))
+        install(capturing, shape, self._program.buffers, self._program.state)
+        started = time.perf_counter()
+        try:
+            parts = SegmentedCapture(self._device)
+            captured = parts.capture(
+                lambda: self._run(key, shape, parts), whole=key.mode is GraphMode.FULL
+            )
+        except (LegatoError, RuntimeError) as error:
+            return DroppedKey(key=key, reason=Reason.CAPTURE_FAILED, detail=str(error))
+        elapsed_ms = (time.perf_counter() - started) * 1e3
+        epoch = self._epoch.current()
+        self._store.add(CapturedGraph(key=key, parts=captured, epoch=epoch, capture_ms=elapsed_ms))
+        self._poison()
+        given = self._outputs(key, shape, proving, lambda: self._store.replay(key))
+        self._unpoison()
+        for name, tensor in expected.items():
+            if not torch.equal(tensor, given[name]):
+                difference = (tensor.float() - given[name].float()).abs().max().item()
+                detail = f"{name} of the replay differs from the eager step by up to {difference:.3g}"
+                return DroppedKey(key=key, reason=Reason.CANARY_FAILED, detail=detail)
+        return None
+
+    def _run(self, key: GraphKey, shape: StepShape, segments: SegmentedCapture | None) -> None:
+        """Run the step that ``key`` stands for."""
+        if key.mode is GraphMode.FULL:
+            self._program.whole(shape, key.sampler)
+        else:
+            self._program.forward(shape, segments)
+
+    def _outputs(
+        self, key: GraphKey, shape: StepShape, batch: SyntheticBatch, run: Callable[[], None]
+    ) -> dict[str, torch.Tensor]:
+        """Install ``batch``, run the step, and return what it left for the real requests."""
+        program = self._program
+        install(batch, shape, program.buffers, program.state)
+        run()
+        self._device.synchronize()
+        num_reqs, num_tokens = len(batch.rows), sum(batch.query_lens)
+        if key.mode is not GraphMode.FULL:
+            return {"hidden": program.buffers.hidden[:num_tokens].clone()}
+        outputs = {"logits": program.buffers.logits[:num_reqs].clone()}
+        if key.sampler is not None:
+            rows = program.buffers.rows.device[:num_reqs]
+            outputs["sampled"] = program.buffers.sampled[:num_reqs].clone()
+            outputs["next_tokens"] = program.state.next_tokens[rows]
+            outputs["num_computed"] = program.state.num_computed[rows]
+        return outputs
+
+    def _poison(self) -> None:
+        """Fill what only padding reads with values that show up wherever they leak to."""
+        self._program.state.next_tokens[self._program.state.null_row] = self._limits.vocab_size - 1
+        for cache in self._program.caches.values():
+            cache.key[0].fill_(float("nan"))
+            cache.value[0].fill_(float("nan"))
+
+    def _unpoison(self) -> None:
+        self._program.state.next_tokens[self._program.state.null_row] = 0
+        for cache in self._program.caches.values():
+            cache.key[0].zero_()
+            cache.value[0].zero_()
+
+    def _clear_rows(self) -> None:
+        for row in range(self._limits.max_num_seqs + 1):
+            self._program.state.admit(row, 0)
+
+
+def shape_of(key: GraphKey, max_num_seqs: int) -> StepShape:
+    """Return the host integers that a key's graph is captured with."""
+    return StepShape(
+        num_tokens=key.num_tokens,
+        num_reqs=max_num_seqs if key.num_reqs is None else key.num_reqs,
+        query_len=key.query_len,
+        max_query_len=key.num_tokens if key.query_len is None else key.query_len,
+        key_ints=key.key_ints,
+    )
+
+
+@contextmanager
+def _frozen_garbage_collection() -> Iterator[None]:
+    """Keep the collector from running inside a capture, where freeing device memory can break it."""
+    gc.collect()
+    gc.freeze()
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+        gc.unfreeze()

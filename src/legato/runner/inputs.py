@@ -1,0 +1,93 @@
+"""From rows to model inputs, on the device. Owns positions, slots and attention metadata; the host is not asked.
+
+The same functions run eagerly and inside graphs. Sizes are host integers, frozen at capture; all else is read from
+persistent buffers when the step runs.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from legato.attention.protocol import AttentionMetadata
+from legato.graphs.key import KeyInts
+from legato.runner.buffers import StepBuffers
+from legato.runner.device_state import DeviceState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepShape:
+    """The host integers that a step is computed with, padding included."""
+
+    num_tokens: int
+    num_reqs: int
+    query_len: int | None
+    """Uniform: tokens are read from the rows. None: from the step's input buffers."""
+    max_query_len: int
+    key_ints: KeyInts = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestInputs:
+    """Per request."""
+
+    rows: torch.Tensor  # [num_reqs] int64
+    query_start_loc: torch.Tensor  # [num_reqs + 1] int32
+    seq_lens: torch.Tensor  # [num_reqs] int64, this step's tokens included
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenInputs:
+    """Per token."""
+
+    input_ids: torch.Tensor  # [num_tokens] int64
+    positions: torch.Tensor  # [num_tokens] int64
+    metadata: AttentionMetadata
+
+
+def request_inputs(shape: StepShape, buffers: StepBuffers, state: DeviceState) -> RequestInputs:
+    """Return the batch's rows with their places in the step and their lengths after it."""
+    rows = buffers.rows.device[: shape.num_reqs]
+    computed = state.num_computed.index_select(0, rows)
+    if shape.query_len is not None:
+        starts = torch.arange(shape.num_reqs + 1, dtype=torch.int32, device=rows.device) * shape.query_len
+        return RequestInputs(rows=rows, query_start_loc=starts, seq_lens=computed + shape.query_len)
+    starts = buffers.query_start_loc.device[: shape.num_reqs + 1]
+    # A padded request has no tokens and sits on the null row, so that its length stays 0.
+    return RequestInputs(rows=rows, query_start_loc=starts, seq_lens=computed + (starts[1:] - starts[:-1]))
+
+
+def token_inputs(
+    shape: StepShape, requests: RequestInputs, buffers: StepBuffers, state: DeviceState, *, block_size: int
+) -> TokenInputs:
+    """Return ids, positions and attention metadata of the step's tokens."""
+    if shape.query_len == 1:
+        token_rows, positions = requests.rows, requests.seq_lens - 1
+        input_ids = state.next_tokens.index_select(0, token_rows)
+    else:
+        token_rows = buffers.token_rows.device[: shape.num_tokens]
+        given = buffers.input_ids.device[: shape.num_tokens]
+        positions = state.num_computed.index_select(0, token_rows) + buffers.token_offsets.device[: shape.num_tokens]
+        input_ids = torch.where(given < 0, state.next_tokens.index_select(0, token_rows), given)
+    blocks = state.block_table[token_rows, positions // block_size]
+    metadata = AttentionMetadata(
+        query_start_loc=requests.query_start_loc,
+        seq_lens=requests.seq_lens.to(torch.int32),
+        block_table=state.block_table.index_select(0, requests.rows),
+        slot_mapping=blocks * block_size + positions % block_size,
+        num_tokens=shape.num_tokens,
+        num_reqs=shape.num_reqs,
+        query_len=shape.query_len,
+        max_query_len=shape.max_query_len,
+        key_ints=dict(shape.key_ints),
+    )
+    return TokenInputs(input_ids=input_ids, positions=positions, metadata=metadata)
+
+
+def last_tokens(shape: StepShape, requests: RequestInputs) -> torch.Tensor | None:
+    """Return the index of each request's last token in the step, [num_reqs] int64; None: token i is request i's.
+
+    A padded request repeats a real token's index; its result is not used.
+    """
+    if shape.query_len == 1:
+        return None
+    return (requests.query_start_loc[1:] - 1).clamp(min=0).to(torch.int64)

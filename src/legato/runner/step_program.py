@@ -1,0 +1,105 @@
+"""What the device computes in a step, written once. Owns the three forms of it; capture and eager steps share them.
+
+``whole``    inputs, forward, logits, sampling, next inputs: one full graph
+``forward``  inputs and forward, hidden states left in a buffer: one piecewise graph, or eager
+``head``     logits and sampling after ``forward``: always eager
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import torch
+
+from legato.attention.protocol import AttentionBackend, AttentionContext, AttentionMetadata
+from legato.graphs.modes import SamplerVariant
+from legato.graphs.segments import SegmentedCapture
+from legato.kvcache.storage import LayerCache
+from legato.runner.attention_contexts import BreakingAttention, InlineAttention
+from legato.runner.buffers import StepBuffers
+from legato.runner.device_state import DeviceState
+from legato.runner.inputs import RequestInputs, StepShape, last_tokens, request_inputs, token_inputs
+from legato.sampling.sampler import sample
+from legato.sampling.state import SamplingState
+
+
+class CausalModel(Protocol):
+    """What the runner asks of a model."""
+
+    def __call__(self, input_ids: torch.Tensor, positions: torch.Tensor, context: AttentionContext) -> torch.Tensor:
+        """Return hidden states [num_tokens, hidden_size]."""
+        ...
+
+    def compute_logits(self, hidden: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+        """Return logits [num_rows, vocab_size] of hidden states [num_rows, hidden_size]."""
+        ...
+
+
+class StepProgram:
+    """A model with its cache, its buffers and its rows."""
+
+    def __init__(
+        self,
+        *,
+        model: CausalModel,
+        backend: AttentionBackend,
+        caches: Mapping[int, LayerCache],
+        buffers: StepBuffers,
+        state: DeviceState,
+        sampling: SamplingState,
+        block_size: int,
+    ) -> None:
+        self.model = model
+        self.backend = backend
+        self.caches = caches
+        self.buffers = buffers
+        self.state = state
+        self.sampling = sampling
+        self._block_size = block_size
+
+    def whole(self, shape: StepShape, sampler: SamplerVariant | None) -> None:
+        """Compute a step; with ``sampler`` None it ends at the logits."""
+        requests = request_inputs(shape, self.buffers, self.state)
+        hidden = self._hidden(shape, requests, lambda metadata: InlineAttention(self.backend, self.caches, metadata))
+        self._head(shape, requests, hidden, sampler)
+
+    def forward(self, shape: StepShape, segments: SegmentedCapture | None = None) -> None:
+        """Leave the hidden states of all tokens in their buffer, cut at each attention call where ``segments``."""
+
+        def context(metadata: AttentionMetadata) -> AttentionContext:
+            if segments is None:
+                return InlineAttention(self.backend, self.caches, metadata)
+            return BreakingAttention(self.backend, self.caches, metadata, segments)
+
+        requests = request_inputs(shape, self.buffers, self.state)
+        self.buffers.hidden[: shape.num_tokens].copy_(self._hidden(shape, requests, context))
+
+    def head(self, shape: StepShape, sampler: SamplerVariant | None) -> None:
+        """Compute logits of each request's last token from the buffer of hidden states, and sample."""
+        requests = request_inputs(shape, self.buffers, self.state)
+        self._head(shape, requests, self.buffers.hidden[: shape.num_tokens], sampler)
+
+    def sample(self, shape: StepShape, variant: SamplerVariant) -> None:
+        """Sample from the logits in their buffer and write the next inputs."""
+        self._sample(request_inputs(shape, self.buffers, self.state), variant)
+
+    def _hidden(
+        self, shape: StepShape, requests: RequestInputs, context: Callable[[AttentionMetadata], AttentionContext]
+    ) -> torch.Tensor:
+        tokens = token_inputs(shape, requests, self.buffers, self.state, block_size=self._block_size)
+        return self.model(tokens.input_ids, tokens.positions, context(tokens.metadata))
+
+    def _head(
+        self, shape: StepShape, requests: RequestInputs, hidden: torch.Tensor, sampler: SamplerVariant | None
+    ) -> None:
+        last = last_tokens(shape, requests)
+        chosen = hidden if last is None else hidden.index_select(0, last)
+        self.model.compute_logits(chosen, out=self.buffers.logits[: shape.num_reqs])
+        if sampler is not None:
+            self._sample(requests, sampler)
+
+    def _sample(self, requests: RequestInputs, variant: SamplerVariant) -> None:
+        num_reqs = requests.rows.shape[0]
+        logits = self.buffers.logits[:num_reqs]
+        token_ids = sample(logits, requests.rows, requests.seq_lens, self.sampling, variant)
+        self.buffers.sampled[:num_reqs].copy_(token_ids)
+        self.state.commit(requests.rows, requests.seq_lens, token_ids)

@@ -1,0 +1,85 @@
+"""Made-up batches for capture and canary. Owns their layout; only used while no request is in flight."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from legato.flow.scheduled_batch import BlockAppend
+from legato.runner.buffers import StepBuffers
+from legato.runner.device_state import DeviceState
+from legato.runner.inputs import StepShape
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyntheticBatch:
+    """Requests with rows, lengths and blocks of their own, chosen by ``seed``."""
+
+    rows: tuple[int, ...]
+    query_lens: tuple[int, ...]
+    computed: tuple[int, ...]
+    """Tokens in the cache before the step."""
+    blocks: tuple[tuple[int, ...], ...]
+    token_ids: tuple[int, ...]
+    """[num_tokens] ids of the step, the next inputs where decoding."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyntheticLimits:
+    """What made-up batches may use."""
+
+    max_num_seqs: int
+    max_model_len: int
+    num_blocks: int
+    block_size: int
+    vocab_size: int
+
+
+def make_batch(shape: StepShape, limits: SyntheticLimits, seed: int) -> SyntheticBatch:
+    """Return requests that fit in ``shape``, with padding left over where it has room for any."""
+    random = np.random.default_rng(seed)
+    most = shape.num_reqs if shape.query_len is not None else min(shape.num_reqs, shape.num_tokens)
+    num_reqs = max(1, most - 1 - seed % 2)
+    capacity = min(limits.max_model_len, (limits.num_blocks - 1) // num_reqs * limits.block_size)
+    query_lens = _query_lens(shape, num_reqs, capacity)
+    rows = random.permutation(limits.max_num_seqs)[:num_reqs].tolist()
+    free = random.permutation(np.arange(1, limits.num_blocks)).tolist()
+    computed, blocks = [], []
+    for query_len in query_lens:
+        longest = min(capacity - query_len, 2 * limits.block_size)
+        computed.append(int(random.integers(0, longest + 1)))
+        needed = -(-(computed[-1] + query_len) // limits.block_size)
+        blocks.append(tuple(free.pop() for _ in range(needed)))
+    return SyntheticBatch(
+        rows=tuple(rows),
+        query_lens=query_lens,
+        computed=tuple(computed),
+        blocks=tuple(blocks),
+        token_ids=tuple(random.integers(0, limits.vocab_size, sum(query_lens)).tolist()),
+    )
+
+
+def _query_lens(shape: StepShape, num_reqs: int, capacity: int) -> tuple[int, ...]:
+    """Return the width for each request, or for a mixed batch even shares that leave a token of padding."""
+    if shape.query_len is not None:
+        return (shape.query_len,) * num_reqs
+    real = max(num_reqs, shape.num_tokens - 1)
+    shares = [real // num_reqs + (index < real % num_reqs) for index in range(num_reqs)]
+    return tuple(min(share, capacity) for share in shares)
+
+
+def install(batch: SyntheticBatch, shape: StepShape, buffers: StepBuffers, state: DeviceState) -> None:
+    """Write the batch into rows and input buffers, padding included."""
+    first = 0
+    for row, query_len, computed in zip(batch.rows, batch.query_lens, batch.computed, strict=True):
+        state.admit(row, computed)
+        state.next_tokens[row] = batch.token_ids[first]
+        first += query_len
+    state.append_blocks(
+        BlockAppend(row=row, start=0, block_ids=blocks) for row, blocks in zip(batch.rows, batch.blocks, strict=True)
+    )
+    buffers.rows.fill(batch.rows, shape.num_reqs)
+    if shape.query_len == 1:
+        return
+    buffers.fill_tokens(
+        batch.rows, batch.query_lens, batch.token_ids, num_reqs=shape.num_reqs, num_tokens=shape.num_tokens
+    )
