@@ -37,3 +37,10 @@ def test_min_tokens_needs_the_general_variant_only_until_it_is_reached() -> None
     assert [variant_of(params, count) for count in range(5)] == [SamplerVariant.GENERAL] * 3 + [
         SamplerVariant.GREEDY
     ] * 2
+
+
+def test_min_tokens_needs_nothing_where_no_token_ends_the_output() -> None:
+    params = SamplingParams(temperature=0.0, min_tokens=3, ignore_eos=True)
+    assert variant_of(params, 0) is SamplerVariant.GREEDY
+    stoppable = SamplingParams(temperature=0.0, min_tokens=3, ignore_eos=True, stop_token_ids=(5,))
+    assert variant_of(stoppable, 0) is SamplerVariant.GENERAL
