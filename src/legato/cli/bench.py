@@ -56,7 +56,9 @@ def group() -> None:
 def latency(*, workload: LatencyOptions, engine: EngineOptions) -> None:
     """Measure prefill and time per token, engines taking turns on the same prompts, greedily.
 
-    Example: `legato bench latency --dtype float32 --batch-size 1,8 --peer transformers --output result.json`
+    Example:
+
+    - `legato bench latency --dtype float32 --batch-size 1,8 --peer transformers --output result.json`
     """
     from legato.bench.latency import Workload, measure
 

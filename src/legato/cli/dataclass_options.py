@@ -15,6 +15,8 @@ import typer
 
 from legato.errors import ConfigError
 
+_METAVARS = {int: "N", float: "X"}
+
 
 def takes_options(command: Callable[..., None]) -> Callable[..., None]:
     """Spread every parameter of ``command`` that is a dataclass into one option per field.
@@ -75,19 +77,22 @@ def _annotation(field: "Field[Any]", hint: Any) -> Any:
     declarations = [flag(field.name), *metadata.get("aliases", ())]
     extra: dict[str, Any] = {}
     if value_type is bool:
+        extra["metavar"] = ""  # it takes no value
         declarations = [f"{declarations[0]}/--no-{declarations[0].removeprefix('--')}", *declarations[1:]]
     elif choices := metadata.get("choices"):
         value_type = Literal.__getitem__(choices)
+        extra["metavar"], extra["help"] = "NAME", f"{metadata['help']} One of {', '.join(choices)}."
     elif get_origin(value_type) is tuple and get_args(value_type)[0] is int:
         value_type, extra["parser"] = str, comma_separated_integers
     elif get_origin(value_type) is tuple:
         value_type = list[str]  # repeated on the command line: a string may hold a comma
+    extra.setdefault("metavar", metadata.get("metavar") or _METAVARS.get(value_type, "TEXT"))
+    extra.setdefault("help", metadata.get("help"))
+    default = _typed_default(field)
     info = typer.Option(
         *declarations,
-        help=metadata.get("help"),
-        metavar=metadata.get("metavar"),
         rich_help_panel=metadata.get("panel"),
-        show_default=_typed_default(field) not in (None, []),
+        show_default=default is not None and default is not False and default != [],
         **extra,
     )
     return Annotated[value_type | None if optional else value_type, info]

@@ -68,6 +68,15 @@ def packages(root: Path) -> str:
     return markdown_table(("package", "what it owns"), rows)
 
 
+def metrics(root: Path) -> str:
+    """Return the server's metrics, as its registry describes them."""
+    from legato.observability.metrics import Metrics
+
+    families = Metrics().registry.collect()
+    rows = [(f"`{family.name}`", family.type, family.documentation) for family in families]
+    return markdown_table(("metric", "type", "meaning"), rows)
+
+
 def commands(root: Path) -> str:
     """Return the reference of the command line."""
     from legato.cli.main import app
@@ -83,6 +92,7 @@ GENERATED: dict[str, Callable[[Path], str]] = {
     "reason-codes": reason_codes,
     "model-families": model_families,
     "packages": packages,
+    "metrics": metrics,
     "commands": commands,
 }
 

@@ -28,10 +28,11 @@ def graphs(*, as_json: AsJson = False, engine: EngineOptions) -> None:
         _print_json(report)
         return
     console = Console()
-    console.print(f"policy  {report['policy']}")
-    if report["decisions"]:
-        console.print(tables.records_table("Decisions", report["decisions"]))
-    console.print(tables.records_table("Catalog", report["catalog"]))
+    uniform = ", ".join(f"{mode} (query_len {width})" for width, mode in report["uniform"].items())
+    console.print(f"graph policy {report['policy']} with backend {report['backend']}", style="bold")
+    console.print(f"mixed batches: {report['mixed']}; uniform batches: {uniform}")
+    for title, records in (("Decisions", report["decisions"]), ("Graphs", report["catalog"])):
+        console.print(tables.records_table(title, records) if records else f"{title}: none")
 
 
 @app.command()

@@ -12,13 +12,7 @@ from legato.cli.errors import exit_code, print_error
 from legato.config import environment
 from legato.errors import LegatoError
 
-
-def _any_separator(name: str) -> str:
-    """Let ``--max_model_len`` stand for ``--max-model-len``."""
-    return name.replace("_", "-")
-
-
-SETTINGS = {"help_option_names": ["-h", "--help"], "token_normalize_func": _any_separator}
+SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 app = typer.Typer(
     help="Serve large language models as CUDA graphs, with proof of which graph ran.",
@@ -29,7 +23,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 for name, command in (("generate", generate.generate), ("chat", chat.chat), ("serve", serve.serve)):
-    app.command(name, context_settings=SETTINGS, epilog=command.__doc__ and None)(takes_options(command))
+    app.command(name, context_settings=SETTINGS)(takes_options(command))
 app.add_typer(inspect.app, name="inspect")
 app.add_typer(bench.app, name="bench")
 
@@ -54,9 +48,17 @@ def root(
 def main() -> None:
     """Run the command line. An error of Legato's own is printed without its traceback, unless LEGATO_DEBUG is set."""
     try:
-        app()
+        app(args=[_with_dashes(argument) for argument in sys.argv[1:]])
     except LegatoError as error:
         print_error(error, Console(stderr=True))
         if environment.debug():
             raise
         sys.exit(exit_code(error))
+
+
+def _with_dashes(argument: str) -> str:
+    """Let ``--max_model_len`` stand for ``--max-model-len``; values stay as they are."""
+    if not argument.startswith("--"):
+        return argument
+    name, equals, value = argument.partition("=")
+    return name.replace("_", "-") + equals + value

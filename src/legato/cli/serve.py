@@ -9,7 +9,10 @@ from legato.config.server import ServerOptions
 def serve(*, server: ServerOptions, engine: EngineOptions) -> None:
     """Serve the model over HTTP, with the interface of OpenAI, until SIGTERM or Ctrl-C.
 
-    Examples: `legato serve` · `legato serve --model ./my-model --port 9000 --api-key secret`
+    Examples:
+
+    - `legato serve`
+    - `legato serve --model ./my-model --port 9000 --api-key secret`
     """
     from legato.server import lifecycle
 

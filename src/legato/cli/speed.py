@@ -6,28 +6,31 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Stopwatch:
-    """Times of one batch of requests, in seconds of the monotonic clock."""
+    """Times of one batch of requests, in seconds of a monotonic clock."""
 
     started: float = field(default_factory=time.perf_counter)
     first_token: float | None = None
+    """None: not observed, because the outputs came in one piece."""
     last_token: float | None = None
     num_tokens: int = 0
 
-    def count(self, num_tokens: int) -> None:
-        """Note that ``num_tokens`` more tokens are there now."""
-        if num_tokens == 0:
-            return
-        self.last_token = time.perf_counter()
-        if self.first_token is None:
-            self.first_token = self.last_token
+    def see(self, num_tokens: int) -> None:
+        """Note that ``num_tokens`` more tokens are there now, the first of them if none was seen before."""
+        if num_tokens > 0 and self.first_token is None:
+            self.first_token = time.perf_counter()
+        self.finish(num_tokens)
+
+    def finish(self, num_tokens: int) -> None:
+        """Note that ``num_tokens`` more tokens have come by now."""
         self.num_tokens += num_tokens
+        self.last_token = time.perf_counter()
 
     def line(self) -> str:
-        """Return tokens, time to the first one, and tokens per second over all."""
-        if self.first_token is None or self.last_token is None:
+        """Return tokens, time to the first one where it is known, and tokens per second over all."""
+        if self.num_tokens == 0 or self.last_token is None:
             return "no tokens"
-        total = self.last_token - self.started
-        return (
-            f"{self.num_tokens} tokens · first after {(self.first_token - self.started) * 1000:.0f} ms · "
-            f"{self.num_tokens / total:.1f} tokens/s"
-        )
+        parts = [f"{self.num_tokens} tokens"]
+        if self.first_token is not None:
+            parts.append(f"first after {(self.first_token - self.started) * 1000:.0f} ms")
+        parts.append(f"{self.num_tokens / (self.last_token - self.started):.1f} tokens/s")
+        return " · ".join(parts)

@@ -22,10 +22,12 @@ def table(
 
 
 def records_table(title: str, records: Sequence[Mapping[str, Any]]) -> Table:
-    """Return a table of JSON-like records, one column per key of the first."""
-    columns = list(records[0]) if records else []
-    numeric = [key for key in columns if isinstance(records[0][key], (int, float))]
-    return table(title, columns, ([_cell(record.get(key)) for key in columns] for record in records), numeric=numeric)
+    """Return a table of JSON-like records, one column per key that has a value in any of them."""
+    columns = [
+        key for key in (records[0] if records else ()) if any(record[key] not in (None, {}) for record in records)
+    ]
+    numeric = [key for key in columns if any(isinstance(record[key], (int, float)) for record in records)]
+    return table(title, columns, ([_cell(record[key]) for key in columns] for record in records), numeric=numeric)
 
 
 def steps_table(stats: EngineStats) -> Table:

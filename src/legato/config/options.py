@@ -59,7 +59,7 @@ class EngineOptions:
         None, "Bytes for the KV cache; overrides the memory share.", panel=BATCHING
     )
     block_size: int = option(16, "Tokens per KV cache block.", panel=BATCHING)
-    prefix_caching: bool = option(True, "Reuse KV blocks of equal prefixes.", panel=BATCHING)
+    prefix_caching: bool = option(True, "Reuse KV blocks of equal prefixes.", panel=REQUESTS)
     scheduling_policy: str = option("fcfs", "Order of waiting requests.", choices=("fcfs", "priority"), panel=BATCHING)
     attention_backend: str = option("auto", "Attention backend; see 'legato inspect backends'.", panel=GRAPHS)
     graph_policy: str | None = option(
