@@ -72,7 +72,12 @@ class _Lifecycle:
 
     async def _serve(self, llm: AsyncLLM) -> int:
         http = self._http = _Http(create_app(llm, self._options), self._options)
+        http.should_exit = self._told_to_end.is_set()  # by a signal that came with the engine's last word
         tasks = [asyncio.ensure_future(self._watch_engine(llm)), asyncio.ensure_future(self._limit_drain(llm))]
+        try:
+            self._listener.listen(BACKLOG)  # from here on clients can connect, so that the log line is true
+        except OSError as error:
+            raise _address_error(self._options, error) from error
         logger.info("serving %s at %s", llm.config.served_model_name, _url(self._listener))
         try:
             await http.serve(sockets=[self._listener])
@@ -145,7 +150,7 @@ class _Http(uvicorn.Server):
 
 
 def _listen(options: ServerOptions) -> socket.socket:
-    """Return a listening socket, so that a taken port is known before a model is loaded."""
+    """Return a bound socket, so that a taken port is known before a model is loaded."""
     family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -153,9 +158,13 @@ def _listen(options: ServerOptions) -> socket.socket:
         listener.bind((options.host, options.port))
     except OSError as error:
         listener.close()
-        details = {"requested": f"--host {options.host} --port {options.port}", "found": error.strerror or error}
-        raise ConfigError("the server's address cannot be had", details) from error
+        raise _address_error(options, error) from error
     return listener
+
+
+def _address_error(options: ServerOptions, error: OSError) -> ConfigError:
+    details = {"requested": f"--host {options.host} --port {options.port}", "found": error.strerror or error}
+    return ConfigError("the server's address cannot be had", details)
 
 
 def _url(listener: socket.socket) -> str:

@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 TokenId = Annotated[int, Field(ge=0)]
+TokenIds = Annotated[list[TokenId], Field(fail_fast=True)]
+"""The first wrong item is told, not each of a million."""
 
 
 class Body(BaseModel):
@@ -51,10 +53,10 @@ class GenerationBody(Body):
     repetition_penalty: float | None = None
     logit_bias: dict[str, float] | None = None
     """Token id, as a string -> value from -100 to 100 added to its logit."""
-    allowed_token_ids: list[TokenId] | None = None
+    allowed_token_ids: TokenIds | None = None
     bad_words: list[str] | None = None
     stop: str | list[str] | None = None
-    stop_token_ids: list[TokenId] | None = None
+    stop_token_ids: TokenIds | None = None
     ignore_eos: bool | None = None
     seed: int | None = None
     prompt_logprobs: int | None = None
@@ -68,7 +70,9 @@ class GenerationBody(Body):
 class CompletionBody(GenerationBody):
     """``POST /v1/completions``."""
 
-    prompt: str | list[str] | list[TokenId] | list[list[TokenId]]
+    prompt: (
+        str | Annotated[list[str], Field(fail_fast=True)] | TokenIds | Annotated[list[TokenIds], Field(fail_fast=True)]
+    )
     echo: bool | None = None
     logprobs: int | None = None
 
@@ -114,7 +118,7 @@ class TokenizeBody(Body):
 class DetokenizeBody(Body):
     """``POST /detokenize``."""
 
-    tokens: list[TokenId]
+    tokens: TokenIds
 
 
 def extras(body: Body) -> dict[str, Any]:
