@@ -69,14 +69,21 @@ class SamplingParams:
         return self.temperature == 0.0
 
 
-def _between(param: str, low: float, high: float, *, above: bool = False) -> "_Check":
+def _between(
+    param: str, low: float, high: float, *, above: bool = False, whole: bool = False, optional: bool = False
+) -> "_Check":
+    types = (int,) if whole else (int, float)
+
     def check(params: SamplingParams) -> tuple[str, object, str, bool]:
         value = getattr(params, param)
-        good = value is None or (
-            isinstance(value, (int, float)) and math.isfinite(value) and (low < value if above else low <= value)
+        good = (optional and value is None) or (
+            isinstance(value, types)
+            and math.isfinite(value)
+            and (low < value if above else low <= value)
+            and value <= high
         )
-        limit = f"{'more than' if above else 'at least'} {low:g}, at most {high:g}"
-        return param, value, limit, good and (value is None or value <= high)
+        number = "a whole number, " if whole else ""
+        return param, value, f"{number}{'more than' if above else 'at least'} {low:g}, at most {high:g}", good
 
     return check
 
@@ -90,8 +97,10 @@ def _at_most_items(param: str, most: int) -> "_Check":
 
 
 def _min_tokens(params: SamplingParams) -> tuple[str, object, str, bool]:
-    good = params.min_tokens >= 0 and (params.max_tokens is None or params.min_tokens <= params.max_tokens)
-    return "min_tokens", params.min_tokens, f"at least 0, at most max_tokens ({params.max_tokens})", good
+    most = math.inf if params.max_tokens is None else params.max_tokens
+    good = isinstance(params.min_tokens, int) and 0 <= params.min_tokens <= most
+    limit = f"a whole number, at least 0, at most max_tokens ({params.max_tokens})"
+    return "min_tokens", params.min_tokens, limit, good
 
 
 def _allowed(params: SamplingParams) -> tuple[str, object, str, bool]:
@@ -99,26 +108,29 @@ def _allowed(params: SamplingParams) -> tuple[str, object, str, bool]:
 
 
 def _stop(params: SamplingParams) -> tuple[str, object, str, bool]:
-    return "stop", params.stop, "no empty string", all(params.stop)
+    # One string in place of a tuple would be taken for as many stop strings as it has characters.
+    value: object = params.stop
+    good = not isinstance(value, str) and all(isinstance(stop, str) and stop for stop in params.stop)
+    return "stop", params.stop, "a tuple of strings, none of them empty", good
 
 
 _Check = Callable[[SamplingParams], tuple[str, object, str, bool]]
 _CHECKS: tuple[_Check, ...] = (
-    _between("n", 1, MAX_N),
-    _between("max_tokens", 1, 2**31),
+    _between("n", 1, MAX_N, whole=True),
+    _between("max_tokens", 1, 2**31, whole=True, optional=True),
     _min_tokens,
     _between("temperature", 0.0, 100.0),
-    _between("top_k", 0, 2**31),
+    _between("top_k", 0, 2**31, whole=True),
     _between("top_p", 0.0, 1.0, above=True),
     _between("min_p", 0.0, 1.0),
     _between("repetition_penalty", 0.0, 100.0, above=True),
     _between("presence_penalty", -2.0, 2.0),
     _between("frequency_penalty", -2.0, 2.0),
-    _between("seed", -(2**63), 2**63 - 1),
-    _between("logprobs", 0, 2**31),
-    _between("prompt_logprobs", 0, 2**31),
+    _between("seed", -(2**63), 2**63 - 1, whole=True, optional=True),
+    _between("logprobs", 0, 2**31, whole=True, optional=True),
+    _between("prompt_logprobs", 0, 2**31, whole=True, optional=True),
+    _stop,
     _at_most_items("stop", MAX_STOP_STRINGS),
     _at_most_items("stop_token_ids", MAX_STOP_TOKEN_IDS),
     _allowed,
-    _stop,
 )
