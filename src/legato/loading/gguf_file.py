@@ -4,6 +4,7 @@ Layout after https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, versions
 package's reader makes an array per string, seconds for a vocabulary; this one takes a twentieth of that.
 """
 
+import math
 import mmap
 import struct
 from collections.abc import Callable
@@ -125,10 +126,7 @@ def _place(path: Path, name: str, shape: tuple[int, ...], kind: int, offset: int
     block_elements, block_bytes = GGML_QUANT_SIZES[type_]
     if not shape or shape[-1] % block_elements:
         raise _damaged(path, f"rows of a multiple of {block_elements} ({type_.name})", f"shape {shape}", tensor=name)
-    elements = 1
-    for size in shape:
-        elements *= size
-    num_bytes = elements // block_elements * block_bytes
+    num_bytes = math.prod(shape) // block_elements * block_bytes
     return GGUFTensor(name=name, shape=shape, type=type_, offset=offset, num_bytes=num_bytes)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import torch
 
 from legato.config.model import ModelConfig
-from legato.errors import WeightsError
+from legato.errors import ModelError, WeightsError
 from legato.layers.linear import PackedLinear
 from legato.loading.dummy import fill_with_random
 from legato.loading.source import ModelSource, WeightFormat
@@ -34,13 +34,13 @@ def build_model(
     """Return the model of ``config`` with the weights of ``source``, converted to ``dtype``, on ``device``.
 
     ``seed`` draws dummy weights. Raises WeightsError, naming file, tensor, expected and found, for a tensor that is
-    missing, damaged or of another shape; nothing half-loaded is returned.
+    missing, damaged or of another shape, and ModelError where memory is short; nothing half-loaded is returned.
     """
     started = time.perf_counter()
-    model = model_class(config.architecture)(config, dtype, torch.device(device)).eval()
+    model = _allocate(config, dtype, torch.device(device))
     parameters = dict(checkpoint_parameters(model))
     unexpected: tuple[str, ...] = ()
-    with torch.inference_mode(False), torch.no_grad():
+    with torch.no_grad():
         if source.format is WeightFormat.DUMMY:
             fill_with_random(parameters.items(), seed)
             num_bytes = sum(tensor.nbytes for tensor in parameters.values())
@@ -49,6 +49,17 @@ def build_model(
     seconds = time.perf_counter() - started
     report = LoadReport(seconds=seconds, num_bytes=num_bytes, num_tensors=len(parameters), unexpected=unexpected)
     return model, report
+
+
+def _allocate(config: ModelConfig, dtype: torch.dtype, device: torch.device) -> CausalLM:
+    build = model_class(config.architecture)
+    try:
+        return build(config, dtype, device).eval()
+    except (RuntimeError, MemoryError) as error:  # torch's many ways to say that memory is short
+        raise ModelError(
+            "the model cannot be allocated",
+            {"requested": f"{config.architecture} in {dtype} on {device}", "found": str(error).split("\n")[0]},
+        ) from error
 
 
 def checkpoint_parameters(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:

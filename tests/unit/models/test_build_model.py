@@ -9,7 +9,7 @@ from dense_context import logits_of
 from safetensors.torch import load_file, save_file
 from tiny_models import save, tiny
 
-from legato.errors import UnsupportedModelError, WeightsError
+from legato.errors import ModelError, UnsupportedModelError, WeightsError
 from legato.loading.architectures import ARCHITECTURES
 from legato.loading.model_config import read_model_config
 from legato.loading.source import resolve_model
@@ -119,6 +119,19 @@ def test_dummy_weights_are_never_zero_and_keep_logits_near_unit_scale(folder: Pa
     model, _ = build(folder, "dummy")
     assert all(parameter.count_nonzero() == parameter.numel() for _, parameter in checkpoint_parameters(model))
     assert 0.3 < logits_of(model, list(range(1, 40))).std() < 3.0
+
+
+def test_a_model_too_large_for_memory_is_an_error(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "vocab_size": 2**50}))
+    with pytest.raises(ModelError, match=r"cannot be allocated[\s\S]*LlamaForCausalLM in torch\.float32 on cpu"):
+        build(folder, "dummy")
+
+
+def test_a_model_can_be_built_within_inference_mode(folder: Path) -> None:
+    with torch.inference_mode():
+        model, _ = build(folder)
+        assert logits_of(model, [1, 2, 3]).isfinite().all()
 
 
 def test_every_architecture_that_can_be_read_can_be_built() -> None:
