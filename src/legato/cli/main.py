@@ -62,3 +62,7 @@ def _with_dashes(argument: str) -> str:
         return argument
     name, equals, value = argument.partition("=")
     return name.replace("_", "-") + equals + value
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,205 @@
+"""The commands as typed, over a tiny random model: what reaches which stream, and how they end."""
+
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from legato.bench.result_file import read_result
+from legato.cli.main import main
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def objects(self) -> list[dict[str, object]]:
+        """Standard output, which must be JSON lines and nothing else."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+Run = Callable[..., Ended]
+
+
+@pytest.fixture
+def run(tiny_model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run ``legato`` with the arguments, and for commands with an engine a small one over the tiny model."""
+
+    def run(command: str, *arguments: str, model: Path | str = tiny_model) -> Ended:
+        engine = ["--model", str(model), "--max-num-seqs", "4", "--max-num-batched-tokens", "32"]
+        monkeypatch.setattr(sys, "argv", ["legato", *command.split(), *engine, *arguments])
+        with pytest.raises(SystemExit) as ending:
+            main()
+        captured = capsys.readouterr()
+        return Ended(int(ending.value.code or 0), captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture
+def config_only(tiny_model: Path, tmp_path: Path) -> Path:
+    """The tiny model's configuration without weights and without a tokenizer."""
+    (tmp_path / "config.json").write_bytes((tiny_model / "config.json").read_bytes())
+    return tmp_path
+
+
+def test_json_gives_one_object_per_prompt_and_nothing_else_on_standard_output(run: Run) -> None:
+    ended = run("generate", "--json", "--max-tokens", "6", "--ignore-eos", "one", "three four")
+    assert ended.code == 0
+    assert [answer["prompt"] for answer in ended.objects] == ["one", "three four"]
+    for answer in ended.objects:
+        assert list(answer) == ["prompt", "prompt_token_ids", "token_ids", "text", "finish_reason"]
+        assert len(answer["token_ids"]) == 6
+        assert answer["finish_reason"] == "length"
+    assert "tokens/s" in ended.err
+
+
+def test_a_prompt_gets_the_same_answer_alone_in_a_batch_and_streamed(run: Run) -> None:
+    options = ("--max-tokens", "8", "--ignore-eos")
+    batch = run("generate", "--json", *options, "one", "two", "three")
+    alone = run("generate", "--json", *options, "two")
+    streamed = run("generate", *options, "two")
+    assert batch.objects[1] == alone.objects[0]
+    assert streamed.out == f"{alone.objects[0]['text']}\n"
+    assert "first after" in streamed.err
+
+
+def test_token_ids_go_in_and_out_of_a_model_without_weights_and_tokenizer(run: Run, config_only: Path) -> None:
+    options = ("--load-format", "dummy", "--max-tokens", "5", "--ignore-eos")
+    ended = run("generate", "--json", "--prompt-token-ids", "[[5, 6, 7], [8]]", *options, model=config_only)
+    assert ended.code == 0
+    assert [answer["prompt_token_ids"] for answer in ended.objects] == [[5, 6, 7], [8]]
+    assert [answer["prompt"] for answer in ended.objects] == [None, None]
+    streamed = run("generate", "--prompt-token-ids", "[5, 6, 7]", *options, model=config_only)
+    assert streamed.out.split() == [str(token_id) for token_id in ended.objects[0]["token_ids"]]
+
+
+def test_a_text_prompt_for_a_model_without_a_tokenizer_is_refused(run: Run, config_only: Path) -> None:
+    ended = run("generate", "--load-format", "dummy", "hello", model=config_only)
+    assert (ended.code, ended.out) == (2, "")
+    assert "no tokenizer" in ended.err
+
+
+def test_chat_writes_the_question_as_the_template_wants_it(run: Run) -> None:
+    ended = run("generate", "--json", "--chat", "--system", "brief", "--max-tokens", "1", "hi", "ho")
+    expected = "<|start|>system\nbrief<|end|>\n<|start|>user\nhi<|end|>\n<|start|>assistant\n"
+    assert ended.objects[0]["prompt"] == expected
+
+
+def test_a_streamed_chat_answer_is_the_batched_one(run: Run) -> None:
+    options = ("--chat", "--max-tokens", "8", "--ignore-eos")
+    batch = run("generate", "--json", *options, "hi", "ho")
+    assert run("generate", *options, "ho").out == f"{batch.objects[1]['text']}\n"
+
+
+def test_several_outputs_and_their_log_probabilities_stand_beside_the_first(run: Run) -> None:
+    ended = run("generate", "--json", "--n", "2", "--temperature", "1", "--logprobs", "2", "--max-tokens", "4", "one")
+    [answer] = ended.objects
+    assert len(answer["outputs"]) == 2
+    assert answer["outputs"][0]["token_ids"] == answer["token_ids"]
+    assert [len(entry["top_ids"]) for entry in answer["logprobs"]] == [2] * len(answer["token_ids"])
+
+
+def test_show_graphs_tells_which_graphs_were_replayed(run: Run) -> None:
+    ended = run("generate", "--show-graphs", "--max-tokens", "5", "--ignore-eos", "one")
+    assert "Graphs replayed" in ended.err
+    assert "tokens=1 reqs=1 query_len=1 greedy" in ended.err
+    assert "Graphs" not in ended.out
+
+
+def test_graphs_and_no_graphs_print_the_same_text(run: Run) -> None:
+    options = ("--max-tokens", "8", "--ignore-eos", "one")
+    texts = {run("generate", "--graph-policy", policy, *options).out for policy in ("full", "full_and_piecewise")}
+    assert texts == {run("generate", "--enforce_eager", *options).out}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ((), "there is no prompt"),
+        (("--prompt-token-ids", "[1, 2"), "not JSON"),
+        (("--prompt-token-ids", "[9999]"), "9999"),
+        (("--dtype", "int3", "one"), "bfloat16"),
+        (("--graph-sizes", "1,x", "one"), "integers between commas"),
+        (("--top-p", "7", "one"), "top_p"),
+        (("--attention-backend", "nothing", "one"), "torch_sdpa"),
+        (("-cc", '{"cudagraph_mode": "SOME"}', "one"), "FULL_AND_PIECEWISE"),
+        (("--graph-policy", "none", "-cc", '{"cudagraph_mode": "FULL"}', "one"), "contradict"),
+    ],
+)
+def test_what_cannot_be_had_ends_with_status_2_and_says_what_can(
+    run: Run, arguments: tuple[str, ...], named: str
+) -> None:
+    ended = run("generate", *arguments)
+    assert (ended.code, ended.out) == (2, "")
+    assert named in ended.err
+    assert "Traceback" not in ended.err
+
+
+def test_a_model_that_is_not_there_is_named_with_the_ways_to_name_one(run: Run) -> None:
+    ended = run("generate", "one", model="./nowhere")
+    assert ended.code == 2
+    assert "ModelNotFoundError" in ended.err
+    assert ".gguf file" in ended.err
+
+
+def test_a_conversation_is_remembered_until_it_is_reset(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def talk(*lines: str) -> list[str]:
+        monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(lines) + "\n"))
+        ended = run("chat", "--max-tokens", "6", "--ignore-eos")
+        assert ended.code == 0
+        return [line for line in ended.out.split("> ")[1:] if line.strip()]
+
+    first, second = talk("hi", "ho")
+    again, _, after_reset = talk("hi", "/reset", "ho")[0], None, talk("/reset", "ho", "/exit", "never read")[0]
+    assert first == again
+    assert second != after_reset
+
+
+def test_a_latency_measurement_leaves_a_file_with_the_peers_figures_and_equal_tokens(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "latency.json"
+    workload = ("--batch-size", "1,2", "--input-len", "8", "--output-len", "6", "--iterations", "2", "--warmup", "1")
+    modes = ("--mode", "full_decode_only", "--mode", "none")
+    ended = run("bench latency", *workload, *modes, "--peer", "transformers", "--output", str(file))
+    assert ended.code == 0, ended.err
+    result = read_result(file)
+    assert [(row.engine, row.batch_size) for row in result.rows[:3]] == [
+        ("legato full_decode_only", 1),
+        ("legato none", 1),
+        ("transformers", 1),
+    ]
+    assert all(other.equal_tokens == 1.0 for row in result.rows for other in row.speed_ups)
+    assert "target full" in result.rows[0].graph_steps
+    assert "target full" not in result.rows[1].graph_steps
+    assert "transformers" in ended.out
+
+
+def test_the_help_does_not_wait_for_torch() -> None:
+    code = "import sys, legato.cli.main; sys.exit(bool({'torch', 'transformers', 'fastapi'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_version_is_printed() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "legato.cli.main", "--version"], capture_output=True, text=True, check=True
+    )
+    assert ended.stdout.startswith("legato 0.")
+
+
+def test_a_traceback_is_shown_when_it_is_asked_for() -> None:
+    command = [sys.executable, "-m", "legato.cli.main", "generate"]
+    plain = subprocess.run(command, capture_output=True, text=True, check=False)
+    debug = subprocess.run(command, capture_output=True, text=True, check=False, env={"LEGATO_DEBUG": "1"})
+    assert plain.returncode == 2
+    assert "Traceback" not in plain.stderr
+    assert "Traceback" in debug.stderr
