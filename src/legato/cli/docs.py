@@ -62,10 +62,11 @@ def packages(root: Path) -> str:
     contracts = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     layers = next(contract["layers"] for contract in contracts if contract["type"] == "layers")
     rows = [
-        (", ".join(f"`{name.removeprefix('legato.')}`" for name in names), " / ".join(map(_first_line, names)))
-        for names in ([name.strip() for name in layer.split("|")] for layer in layers)
+        (str(len(layers) - height), f"`{name.removeprefix('legato.')}`", _first_sentence(name))
+        for height, layer in enumerate(layers)
+        for name in (part.strip() for part in layer.split("|"))
     ]
-    return markdown_table(("package", "what it owns"), rows)
+    return markdown_table(("layer", "package", "what it owns"), rows)
 
 
 def metrics(root: Path) -> str:
@@ -73,7 +74,8 @@ def metrics(root: Path) -> str:
     from legato.observability.metrics import Metrics
 
     families = Metrics().registry.collect()
-    rows = [(f"`{family.name}`", family.type, family.documentation) for family in families]
+    ending = {"counter": "_total"}
+    rows = [(f"`{one.name}{ending.get(one.type, '')}`", one.type, one.documentation) for one in families]
     return markdown_table(("metric", "type", "meaning"), rows)
 
 
@@ -130,11 +132,13 @@ def attribute_docstrings(kind: type) -> dict[str, str]:
     }
 
 
-def _first_line(module: str) -> str:
+def _first_sentence(module: str) -> str:
+    """Return the first paragraph of a module's docstring, in Markdown."""
     spec = find_spec(module)
     assert spec is not None and spec.origin is not None
     docstring = ast.get_docstring(ast.parse(Path(spec.origin).read_text())) or ""
-    return docstring.partition("\n\n")[0].replace("\n", " ")
+    paragraph = docstring.partition("\n\n")[0].replace("\n", " ")
+    return re.sub(r":\w+:`~?([^`]+)`", r"`\1`", paragraph)
 
 
 def main() -> None:

@@ -30,9 +30,7 @@ def _panels(command: Any) -> dict[str, list[Any]]:
 
 
 def _panel(title: str, params: list[Any]) -> str:
-    rows = [
-        f"| {_names(param)} | {_default(param)} | {_escaped(param.help or '')}{_choices(param)} |" for param in params
-    ]
+    rows = [f"| {_names(param)} | {_default(param)} | {_escaped(param.help or '')} |" for param in params]
     return "\n".join([f"| {title} | default | |", "|---|---|---|", *rows])
 
 
@@ -48,11 +46,6 @@ def _default(param: Any) -> str:
     if isinstance(param.default, bool):
         return "on" if param.default else "off"
     return f"`{param.default}`"
-
-
-def _choices(param: Any) -> str:
-    choices = getattr(param.type, "choices", None)
-    return f" One of {', '.join(f'`{choice}`' for choice in choices)}." if choices else ""
 
 
 def _escaped(text: str) -> str:
