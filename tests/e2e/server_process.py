@@ -37,6 +37,7 @@ class Server:
     """A running server process."""
 
     process: subprocess.Popen
+    reader: threading.Thread | None = None
     url: str = ""
     lines: list[str] = field(default_factory=list)
 
@@ -56,9 +57,9 @@ class Server:
 
 @contextmanager
 def running_server(
-    engine: EngineOptions, *, factory: str = SCRIPTED, step_s: float = 0.002, **server_options
+    engine: EngineOptions, *, factory: str = SCRIPTED, step_s: float = 0.002, tracebacks: bool = False, **server_options
 ) -> Iterator[Server]:
-    """Start a server on a free port, wait until it serves, and end it."""
+    """Start a server on a free port, wait until it serves, and end it. Its log holds no traceback, unless foreseen."""
     options = asdict(ServerOptions(port=0, **server_options))
     environment = os.environ | {"PYTHONPATH": str(HERE), "SCRIPTED_STEP_S": str(step_s), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", SCRIPT, json.dumps([asdict(engine), options, factory])]
@@ -70,6 +71,10 @@ def running_server(
     finally:
         process.kill()
         process.wait()
+        if server.reader is not None:
+            server.reader.join()
+    log = "".join(server.lines)
+    assert tracebacks or not re.search("Traceback|never retrieved|never awaited", log), log
 
 
 def wait_for_url(server: Server) -> str:
@@ -84,7 +89,8 @@ def wait_for_url(server: Server) -> str:
                 urls.put(found[1])
         urls.put(None)
 
-    threading.Thread(target=read, daemon=True).start()
+    server.reader = threading.Thread(target=read, daemon=True)
+    server.reader.start()
     url = urls.get(timeout=START_S)
     assert url is not None, "the server ended while starting:\n" + "".join(server.lines)
     return url

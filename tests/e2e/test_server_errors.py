@@ -110,6 +110,8 @@ def test_a_completion_that_cannot_be_served_is_refused_by_field(server, extra, p
         ({"logprobs": True, "top_logprobs": 1000}, "top_logprobs"),
         ({"max_completion_tokens": 100_000}, "max_tokens"),
         ({"tools": [{"type": "function"}]}, "tools"),
+        ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs"),
+        ({"chat_template_kwargs": {"self": 1}}, "chat_template_kwargs"),
         ({"response_format": {"type": "json_object"}}, "response_format"),
     ],
 )

@@ -130,7 +130,7 @@ def test_a_killed_engine_ends_every_request_and_then_the_server(options):
 
 
 def test_an_engine_that_fails_in_a_step_is_reported_with_its_error(options):
-    with running_server(options, dead_engine_grace_s=0.1) as server:
+    with running_server(options, dead_engine_grace_s=0.1, tracebacks=True) as server:
         crash = httpx.post(f"{server.url}/v1/completions", json={"prompt": [7]}, timeout=20)
         assert crash.status_code == 503
         assert "met the crash token" in crash.json()["error"]["message"]

@@ -1,8 +1,14 @@
 """The one file that reads the environment. Owns the names of Legato's variables and what each means."""
 
 import os
+from collections.abc import Iterable
 
 
 def debug() -> bool:
     """Return whether LEGATO_DEBUG is set: an error is then printed with its traceback."""
     return os.environ.get("LEGATO_DEBUG", "").lower() not in ("", "0", "false")
+
+
+def with_search_path(paths: Iterable[str]) -> dict[str, str]:
+    """Return the environment for a child process that finds modules in ``paths``."""
+    return os.environ | {"PYTHONPATH": os.pathsep.join(paths)}

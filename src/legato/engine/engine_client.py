@@ -6,7 +6,6 @@ Knows no text: it sends flow requests and hands out flow updates.
 import asyncio
 import contextlib
 import itertools
-import os
 import shutil
 import signal
 import subprocess
@@ -21,6 +20,7 @@ import zmq
 import zmq.asyncio
 
 from legato.config.engine import EngineConfig
+from legato.config.environment import with_search_path
 from legato.config.options import EngineOptions
 from legato.engine import wire
 from legato.engine.update_stream import UpdateStream
@@ -218,9 +218,9 @@ class EngineClient:
 
 def _spawn(address: str) -> "subprocess.Popen[bytes]":
     # The child finds modules where this process does; -P keeps its working directory out of that.
-    search_path = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
+    environment = with_search_path(path or str(Path.cwd()) for path in sys.path)
     command = [sys.executable, "-P", "-m", "legato.engine.engine_process", address]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, env=os.environ | {"PYTHONPATH": search_path})
+    return subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)
 
 
 async def _discard(client: EngineClient | None, socket: zmq.asyncio.Socket) -> None:

@@ -90,7 +90,9 @@ class Answer:
                     yield choice, delta
 
     def _choice(self, index: int, prompt: RequestOutput) -> Choice:
-        return self._choices.setdefault(index, Choice(index=index, prompt=prompt))
+        if index not in self._choices:
+            self._choices[index] = Choice(index=index, prompt=prompt)
+        return self._choices[index]
 
 
 def _check(delta: CompletionOutput, output: RequestOutput) -> None:

@@ -31,7 +31,10 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 KEEP_ALIVE_S = 60
 CLOSE_S = 5.0
 """After the drain timeout has ended all requests, how long their last bytes may take to leave."""
+LAST_WORDS_S = 0.1
+"""How long requests that are open at the very end have to be told of it."""
 BACKLOG = 2048
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 logger = logging.getLogger("legato.server")
 
@@ -41,7 +44,7 @@ def serve(options: EngineOptions, server: ServerOptions, *, factory: str = DEFAU
 
     Raises ConfigError where the address cannot be had, and whatever error the engine was refused with.
     """
-    logging.basicConfig(level=server.log_level.upper(), format="%(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(level=server.log_level.upper(), format=LOG_FORMAT)
     with _listen(server) as listener, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_Lifecycle(options, server, listener).run(factory))
 
@@ -69,6 +72,7 @@ class _Lifecycle:
             return await self._serve(llm)
         finally:
             await llm.shutdown(drain=False)
+            await asyncio.sleep(LAST_WORDS_S)
 
     async def _serve(self, llm: AsyncLLM) -> int:
         http = self._http = _Http(create_app(llm, self._options), self._options)
