@@ -21,6 +21,11 @@ class DeviceState:
         self.num_computed = torch.zeros(num_rows, dtype=torch.int64, device=device)  # [num_rows]
         self.block_table = torch.zeros(num_rows, max_blocks, dtype=torch.int32, device=device)
 
+    def reset(self) -> None:
+        """Empty all rows, in place."""
+        for tensor in self.tensors().values():
+            tensor.zero_()
+
     def admit(self, row: int, num_computed_tokens: int) -> None:
         """Begin a request on ``row``, with this many tokens in the cache already."""
         self.num_computed[row] = num_computed_tokens

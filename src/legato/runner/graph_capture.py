@@ -22,10 +22,10 @@ from legato.graphs.key import GraphKey
 from legato.graphs.modes import GraphMode
 from legato.graphs.segments import SegmentedCapture
 from legato.observability.reasons import Reason
+from legato.runner.canary import Canary, difference
 from legato.runner.inputs import StepShape
 from legato.runner.step_program import StepProgram
-from legato.runner.synthetic import SyntheticBatch, SyntheticLimits, install, make_batch
-
+from legato.runner.synthetic import SyntheticLimits, install, make_batch
 
 CaptureProgress = Callable[[int, int, GraphKey], None]
 """Told (keys done, keys in all, the latest key)."""
@@ -67,35 +67,35 @@ class GraphCapturer:
                     catalog = catalog.without(key, failure.reason)
                     self._store.drop(key)
                 progress(done, len(keys), key)
-            self._clear_rows()
+            self._clear()
         return catalog, dropped
 
     def _capture_key(self, key: GraphKey) -> DroppedKey | None:
         """Capture one key and prove it; return why it cannot serve, or None."""
-        shape = shape_of(key, self._limits.max_num_seqs)
+        program, shape = self._program, shape_of(key, self._limits.max_num_seqs)
         proving, capturing = (make_batch(shape, self._limits, seed) for seed in (1, 2))
-        expected = self._outputs(key, shape, proving, lambda: self._run(key, shape, None))
-        install(capturing, shape, self._program.buffers, self._program.state)
+        canary = Canary(program, key, shape, proving)
+        canary.install(poisoned=False)
+        self._run(key, shape, None)
+        expected = self._results(canary)
+        install(capturing, shape, program.buffers, program.state)
         started = time.perf_counter()
         try:
             parts = SegmentedCapture(self._device)
-            captured = parts.capture(
-                lambda: self._run(key, shape, parts), whole=key.mode is GraphMode.FULL
-            )
+            captured = parts.capture(lambda: self._run(key, shape, parts), whole=key.mode is GraphMode.FULL)
         except (LegatoError, RuntimeError) as error:
             return DroppedKey(key=key, reason=Reason.CAPTURE_FAILED, detail=str(error))
         elapsed_ms = (time.perf_counter() - started) * 1e3
         epoch = self._epoch.current()
         self._store.add(CapturedGraph(key=key, parts=captured, epoch=epoch, capture_ms=elapsed_ms))
-        self._poison()
-        given = self._outputs(key, shape, proving, lambda: self._store.replay(key))
-        self._unpoison()
-        for name, tensor in expected.items():
-            if not torch.equal(tensor, given[name]):
-                difference = (tensor.float() - given[name].float()).abs().max().item()
-                detail = f"{name} of the replay differs from the eager step by up to {difference:.3g}"
-                return DroppedKey(key=key, reason=Reason.CANARY_FAILED, detail=detail)
-        return None
+        canary.install(poisoned=True)
+        self._store.replay(key)
+        found = difference(expected, self._results(canary))
+        return None if found is None else DroppedKey(key=key, reason=Reason.CANARY_FAILED, detail=found)
+
+    def _results(self, canary: Canary) -> dict[str, torch.Tensor]:
+        self._device.synchronize()
+        return canary.results()
 
     def _run(self, key: GraphKey, shape: StepShape, segments: SegmentedCapture | None) -> None:
         """Run the step that ``key`` stands for."""
@@ -104,41 +104,12 @@ class GraphCapturer:
         else:
             self._program.forward(shape, segments)
 
-    def _outputs(
-        self, key: GraphKey, shape: StepShape, batch: SyntheticBatch, run: Callable[[], None]
-    ) -> dict[str, torch.Tensor]:
-        """Install ``batch``, run the step, and return what it left for the real requests."""
-        program = self._program
-        install(batch, shape, program.buffers, program.state)
-        run()
-        self._device.synchronize()
-        num_reqs, num_tokens = len(batch.rows), sum(batch.query_lens)
-        if key.mode is not GraphMode.FULL:
-            return {"hidden": program.buffers.hidden[:num_tokens].clone()}
-        outputs = {"logits": program.buffers.logits[:num_reqs].clone()}
-        if key.sampler is not None:
-            rows = program.buffers.rows.device[:num_reqs]
-            outputs["sampled"] = program.buffers.sampled[:num_reqs].clone()
-            outputs["next_tokens"] = program.state.next_tokens[rows]
-            outputs["num_computed"] = program.state.num_computed[rows]
-        return outputs
-
-    def _poison(self) -> None:
-        """Fill what only padding reads with values that show up wherever they leak to."""
-        self._program.state.next_tokens[self._program.state.null_row] = self._limits.vocab_size - 1
-        for cache in self._program.caches.values():
-            cache.key[0].fill_(float("nan"))
-            cache.value[0].fill_(float("nan"))
-
-    def _unpoison(self) -> None:
-        self._program.state.next_tokens[self._program.state.null_row] = 0
+    def _clear(self) -> None:
+        """Leave nothing of made-up batches in rows or in the null block."""
+        self._program.state.reset()
         for cache in self._program.caches.values():
             cache.key[0].zero_()
             cache.value[0].zero_()
-
-    def _clear_rows(self) -> None:
-        for row in range(self._limits.max_num_seqs + 1):
-            self._program.state.admit(row, 0)
 
 
 def shape_of(key: GraphKey, max_num_seqs: int) -> StepShape:
