@@ -19,8 +19,9 @@ setup: $(VENV)/.installed ## make .venv with the legato command, the development
 demo: setup ## answer a question with the default model, and show which graphs ran
 	@$(BIN)/legato generate --chat --max-tokens 96 --show-graphs $(ARGS) "$(DEMO_QUESTION)"
 
+# One thread per process: servers and clients of the tests run at once, and threads that wait for each other starve.
 test: lint ## lint, then run every test
-	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_ARGS)
 
 serve: setup ## serve the default model over HTTP; options in ARGS="--port 8000"
 	@$(BIN)/legato serve $(ARGS)

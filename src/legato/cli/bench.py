@@ -108,8 +108,9 @@ def _latency_table(rows: "Sequence[LatencyRow]") -> Table:
 
 
 def _speed_up_table(rows: "Sequence[LatencyRow]") -> Table:
-    """Return how many times faster each engine was than each other one, turn by turn."""
+    """Return how many times faster each engine was than those measured after it, turn by turn."""
     columns = ("engine", "over", "batch", "whole call", "per token", "same tokens")
+    order = list(dict.fromkeys(row.engine for row in rows))
     cells = [
         (
             row.engine,
@@ -121,6 +122,7 @@ def _speed_up_table(rows: "Sequence[LatencyRow]") -> Table:
         )
         for row in rows
         for other in row.speed_ups
+        if order.index(row.engine) < order.index(other.over)
     ]
     return tables.table("Times as fast, pair by pair: median (min-max)", columns, cells, numeric=columns[2:])
 

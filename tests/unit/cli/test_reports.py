@@ -30,13 +30,21 @@ def test_the_graph_table_shows_replays_most_frequent_first_and_steps_without_a_g
 
 def test_a_stopwatch_without_tokens_says_so() -> None:
     watch = Stopwatch()
-    watch.count(0)
+    watch.see(0)
+    assert watch.first_token is None
     assert watch.line() == "no tokens"
 
 
-def test_the_speed_line_counts_from_the_first_token_and_over_all() -> None:
+def test_the_speed_line_tells_when_the_first_token_came_and_tokens_per_second_over_all() -> None:
     watch = Stopwatch(started=10.0, first_token=10.5, last_token=12.0, num_tokens=20)
     assert watch.line() == "20 tokens · first after 500 ms · 10.0 tokens/s"
+
+
+def test_outputs_that_came_in_one_piece_have_no_time_of_a_first_token() -> None:
+    watch = Stopwatch()
+    watch.finish(20)
+    assert watch.line().startswith("20 tokens · ")
+    assert "first after" not in watch.line()
 
 
 def test_records_of_different_keys_line_up() -> None:
