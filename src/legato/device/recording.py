@@ -61,6 +61,20 @@ class _HostReadGuard(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
+class _CompositeGuard(TorchDispatchMode):
+    """Refuses host work inside operations that are made of others; in inference mode they arrive in one piece."""
+
+    def __torch_dispatch__(
+        self,
+        func: OpOverload,
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        _refuse_host_work(func, args)
+        return _run(func, args, kwargs or {})
+
+
 class RecordingCapture(TorchDispatchMode):
     """Implements :class:`~legato.device.protocol.Capture` by writing down each operation as it runs."""
 
@@ -124,7 +138,7 @@ class RecordingCapture(TorchDispatchMode):
     ) -> Any:
         kwargs = kwargs or {}
         _refuse_host_work(func, args)
-        result = func(*args, **kwargs)
+        result = _run(func, args, kwargs)
         inputs = tensors_in((args, kwargs))
         if self._is_constant_view(func, inputs, result):
             return result
@@ -182,6 +196,14 @@ class RecordingDevice:
     def memory_free_bytes(self) -> int:
         """Return the memory that no process uses, page cache not counted as used."""
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+
+
+def _run(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run an operation; of a composite one, watch the parts."""
+    if not func.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd):
+        return func(*args, **kwargs)
+    with _CompositeGuard():
+        return func.decompose(*args, **kwargs)
 
 
 def _refuse_host_work(func: OpOverload, args: tuple[Any, ...]) -> None:
