@@ -1,14 +1,13 @@
 """Legato: large language models served as CUDA graphs, with proof of which graph ran."""
 
 from importlib import import_module
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from legato.engine.llm import LLM
     from legato.flow.sampling_params import SamplingParams
 
-__version__ = version("legato")
+__version__ = "0.1.0"
 __all__ = ["LLM", "SamplingParams", "__version__"]
 
 _LAZY = {"LLM": "legato.engine.llm", "SamplingParams": "legato.flow.sampling_params"}
