@@ -17,7 +17,7 @@ from pathlib import Path
 from legato.config.options import EngineOptions
 from legato.config.server import ServerOptions
 
-HERE = Path(__file__).parent
+SUPPORT = Path(__file__).parents[1] / "support"
 START_S = 60
 SCRIPT = """
 import json, sys
@@ -61,7 +61,7 @@ def running_server(
 ) -> Iterator[Server]:
     """Start a server on a free port, wait until it serves, and end it. Its log holds no traceback, unless foreseen."""
     options = asdict(ServerOptions(port=0, **server_options))
-    environment = os.environ | {"PYTHONPATH": str(HERE), "SCRIPTED_STEP_S": str(step_s), "OMP_NUM_THREADS": "1"}
+    environment = os.environ | {"PYTHONPATH": str(SUPPORT), "SCRIPTED_STEP_S": str(step_s), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", SCRIPT, json.dumps([asdict(engine), options, factory])]
     process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
     server = Server(process)

@@ -8,6 +8,7 @@ import time
 import httpx
 import openai
 import pytest
+from scripted_core import REFUSED_TOKEN
 from server_process import KEY, eventually
 
 BEARER = {"Authorization": f"Bearer {KEY}"}
@@ -43,7 +44,7 @@ def post(server, path, body, **options):
         ({"prompt": [1, 300]}, "prompt"),
         ({"prompt": [1, -1]}, "prompt"),
         ({"prompt": [True]}, "prompt"),
-        ({"prompt": [8]}, "prompt"),
+        ({"prompt": [REFUSED_TOKEN]}, "prompt"),
         ({"prompt": "a" * 256}, "prompt"),
         ({"prompt": "a\ud800"}, None),
         ({"max_tokens": 0}, "max_tokens"),

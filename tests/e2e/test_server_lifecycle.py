@@ -4,12 +4,15 @@ import json
 import os
 import signal
 import socket
+import sys
 import threading
 import time
+from subprocess import PIPE, Popen
 
 import httpx
 import pytest
-from server_process import eventually, running_server
+from scripted_core import CRASH_TOKEN
+from server_process import SUPPORT, eventually, running_server
 from sse_reader import events
 
 from legato.config.options import EngineOptions
@@ -131,7 +134,7 @@ def test_a_killed_engine_ends_every_request_and_then_the_server(options):
 
 def test_an_engine_that_fails_in_a_step_is_reported_with_its_error(options):
     with running_server(options, dead_engine_grace_s=0.1, tracebacks=True) as server:
-        crash = httpx.post(f"{server.url}/v1/completions", json={"prompt": [7]}, timeout=20)
+        crash = httpx.post(f"{server.url}/v1/completions", json={"prompt": [CRASH_TOKEN]}, timeout=20)
         assert crash.status_code == 503
         assert "met the crash token" in crash.json()["error"]["message"]
         assert server.exit_code() == 1
@@ -147,17 +150,12 @@ def test_a_taken_port_and_a_missing_model_are_errors_before_anything_is_served()
 
 
 def test_a_signal_while_the_engine_is_being_built_ends_the_server(options):
-    import sys
-    from subprocess import PIPE, Popen
-
-    from server_process import HERE
-
     script = (
         "import sys; from legato.config.options import EngineOptions; from legato.config.server import ServerOptions;"
         "from legato.server import serve;"
         f"sys.exit(serve(EngineOptions(model={options.model!r}), ServerOptions(port=0), factory='slow_core:build'))"
     )
-    environment = os.environ | {"PYTHONPATH": str(HERE)}
+    environment = os.environ | {"PYTHONPATH": str(SUPPORT)}
     with Popen([sys.executable, "-c", script], env=environment, stderr=PIPE, text=True) as process:
         assert process.stderr is not None
         while "building slowly" not in process.stderr.readline():

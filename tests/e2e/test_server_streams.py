@@ -95,7 +95,9 @@ def test_operators_see_version_graphs_and_steps(server):
     httpx.post(f"{server.url}/v1/completions", json={"prompt": "abc", "max_tokens": 7})
     assert httpx.get(f"{server.url}/health").json() == {"status": "ok"}
     assert httpx.get(f"{server.url}/version").json()["version"]
-    assert httpx.get(f"{server.url}/debug/graphs").json()["policy"] == "full"
+    graphs = httpx.get(f"{server.url}/debug/graphs").json()
+    assert graphs["policy"] == "full"
+    assert graphs["replays"]["full 16"] > 0
     steps = httpx.get(f"{server.url}/debug/steps?n=3").json()["steps"]
     assert len(steps) == 3
     assert steps[0].keys() >= {"step", "stage", "requested", "mode", "reason", "key", "num_tokens_padded"}

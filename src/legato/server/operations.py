@@ -58,7 +58,8 @@ async def metrics(state: State) -> Response:
 @router.get("/debug/graphs")
 async def graphs(state: State) -> Response:
     """Return policy, decisions and catalog, and how often each graph was replayed."""
-    return _json(await state.llm.graph_report())
+    report, stats = await asyncio.gather(state.llm.graph_report(), state.llm.stats())
+    return _json(report | {"replays": stats.graph_replays})
 
 
 @router.get("/debug/steps")

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from scripted_core import CRASH_TOKEN, REFUSED_TOKEN
 
 from legato.config.options import EngineOptions
 from legato.engine.engine_client import EngineClient
@@ -16,7 +17,7 @@ from legato.flow.request import Request
 from legato.flow.request_update import FinishReason
 from legato.flow.sampling_params import SamplingParams
 
-E2E = Path(__file__).parents[2] / "e2e"
+SUPPORT = Path(__file__).parents[2] / "support"
 FACTORY = "scripted_core:build"
 
 
@@ -71,7 +72,7 @@ def test_requests_answers_and_queries_cross_the_process_border():
 
 def test_a_refused_request_raises_what_the_core_raised_and_harms_no_other():
     async def body(client):
-        refused, good = client.submit([a_request("a", prompt=(8,))]), client.submit([a_request("b")])
+        refused, good = client.submit([a_request("a", prompt=(REFUSED_TOKEN,))]), client.submit([a_request("b")])
         with pytest.raises(RequestError, match="refuses this prompt") as caught:
             await collect(refused)
         assert caught.value.param == "prompt"
@@ -111,7 +112,10 @@ def test_a_killed_process_ends_all_requests_within_a_second():
 
 def test_an_error_in_a_step_reaches_every_open_request():
     async def body(client):
-        other, crash = client.submit([a_request("a", max_tokens=200)]), client.submit([a_request("b", prompt=(7,))])
+        other, crash = (
+            client.submit([a_request("a", max_tokens=200)]),
+            client.submit([a_request("b", prompt=(CRASH_TOKEN,))]),
+        )
         for stream in (other, crash):
             with pytest.raises(EngineDeadError, match="met the crash token"):
                 await collect(stream)
@@ -148,7 +152,7 @@ def test_the_process_ends_when_its_parent_is_killed(tmp_path):
         textwrap.dedent(
             f"""
             import asyncio, sys, time
-            sys.path.insert(0, {str(E2E)!r})
+            sys.path.insert(0, {str(SUPPORT)!r})
             from legato.config.options import EngineOptions
             from legato.engine.engine_client import EngineClient
 

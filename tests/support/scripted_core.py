@@ -20,9 +20,9 @@ from legato.observability.stats import EngineStats
 VOCAB_SIZE = 300
 MAX_MODEL_LEN = 256
 MAX_NUM_SEQS = 16
-CRASH_TOKEN = 7
+CRASH_TOKEN = 298
 """A prompt that starts with it raises in the step."""
-REFUSED_TOKEN = 8
+REFUSED_TOKEN = 297
 """A prompt that starts with it is refused by the core."""
 
 
@@ -56,7 +56,7 @@ class ScriptedCore:
 
     def add(self, request: Request) -> None:
         if request.prompt_token_ids[0] == REFUSED_TOKEN:
-            raise RequestError("the core refuses this prompt", {"found": "token 8"}, param="prompt")
+            raise RequestError("the core refuses this prompt", {"found": f"token {REFUSED_TOKEN}"}, param="prompt")
         if len(self._requests) >= self.config.scheduler.max_queue:
             raise QueueFullError("the core is full")
         self._requests[request.request_id] = request
