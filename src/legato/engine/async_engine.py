@@ -27,6 +27,8 @@ from legato.observability.records import StepRecord
 from legato.observability.request_timing import RequestTiming
 from legato.observability.stats import EngineStats
 
+CHARACTERS_PER_TOKEN = 256
+"""Longer than any token in use. Text of more characters than this times the model's length is refused untokenised."""
 TOKENISING_THREADS = 4
 """So that a short prompt does not wait for a very long one."""
 
@@ -165,12 +167,19 @@ class AsyncLLM:
 
     def _text(self, prompt: Prompt | Conversation, *, add_special_tokens: bool) -> tuple[Prompt, bool]:
         """Return text or token ids, and whether special tokens are still to be added."""
-        if not isinstance(prompt, Conversation):
-            return prompt, add_special_tokens
-        text = self._inputs.chat_prompt(
-            prompt.messages, add_generation_prompt=prompt.add_generation_prompt, **prompt.template_variables
+        text, special = prompt, add_special_tokens
+        if isinstance(text, Conversation):
+            text, special = self._chat_prompt(text), False
+        limit = self.config.scheduler.max_model_len * CHARACTERS_PER_TOKEN
+        if isinstance(text, str) and len(text) > limit:
+            details = {"requested": f"{len(text)} characters", "limit": f"{limit} characters"}
+            raise RequestError("the prompt is too long", details, param="prompt")
+        return text, special
+
+    def _chat_prompt(self, chat: Conversation) -> str:
+        return self._inputs.chat_prompt(
+            chat.messages, add_generation_prompt=chat.add_generation_prompt, **chat.template_variables
         )
-        return text, False
 
     def _with_bad_words(self, params: SamplingParams, words: Sequence[str]) -> SamplingParams:
         if not words:

@@ -121,6 +121,16 @@ def test_a_prompt_that_cannot_be_served_is_refused_and_a_taken_id_too(model):
     with_llm(model, body, step_s="0.02")
 
 
+def test_a_text_that_can_only_be_too_long_is_refused_without_tokenising_it(model):
+    async def body(llm):
+        start = time.monotonic()
+        with pytest.raises(RequestError, match="too long"):
+            await collect(llm, "ab " * 3_000_000)
+        assert time.monotonic() - start < 1
+
+    with_llm(model, body)
+
+
 def test_one_timing_is_reported_per_output(model):
     async def body(llm):
         timings = []
