@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt
-DEMO_QUESTION ?= Why is the sky blue? Answer in three sentences.
+DEMO_QUESTION ?= Name three planets and say one thing about each.
 PYTEST_ARGS ?=
 ARGS ?=
 
@@ -17,7 +17,7 @@ help: ## list the verbs
 setup: $(VENV)/.installed ## make .venv with the legato command, the development tools and the default model
 
 demo: setup ## answer a question with the default model, and show which graphs ran
-	@$(BIN)/legato generate --chat --max-tokens 96 --show-graphs $(ARGS) "$(DEMO_QUESTION)"
+	@$(BIN)/legato generate --chat --show-graphs $(ARGS) "$(DEMO_QUESTION)"
 
 # One thread per process: servers and clients of the tests run at once, and threads that wait for each other starve.
 test: lint ## lint, then run every test
