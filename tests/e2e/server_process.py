@@ -42,7 +42,8 @@ class Server:
     lines: list[str] = field(default_factory=list)
 
     def signal(self, number: int = signal.SIGTERM) -> None:
-        self.process.send_signal(number)
+        """Signal the server and its engine, as terminals and service managers do."""
+        os.killpg(self.process.pid, number)
 
     def exit_code(self, timeout: float = 15) -> int:
         return self.process.wait(timeout)
@@ -63,7 +64,7 @@ def running_server(
     options = asdict(ServerOptions(port=0, **server_options))
     environment = os.environ | {"PYTHONPATH": str(SUPPORT), "SCRIPTED_STEP_S": str(step_s), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", SCRIPT, json.dumps([asdict(engine), options, factory])]
-    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True)
     server = Server(process)
     try:
         server.url = wait_for_url(server)

@@ -137,6 +137,8 @@ class EngineClient:
         self._stopping = True
         self._process.kill()
         await self.wait_ended()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
         self._socket.context.destroy(linger=0)
 
     def _check_alive(self) -> None:

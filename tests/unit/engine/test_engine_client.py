@@ -1,5 +1,6 @@
 import asyncio
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -89,6 +90,32 @@ def test_a_refused_request_raises_what_the_core_raised_and_harms_no_other():
 def test_an_error_while_starting_arrives_as_what_it_was(model, error, text):
     with pytest.raises(error, match=text):
         with_client(None, model=model)
+
+
+def test_a_process_that_ends_before_it_speaks_is_an_error_and_not_a_wait(monkeypatch):
+    monkeypatch.setattr(sys, "executable", shutil.which("false"))
+    start = time.monotonic()
+    with pytest.raises(EngineDeadError, match="exit code 1"):
+        with_client(None)
+    assert time.monotonic() - start < 1
+
+
+def test_cancelling_the_start_ends_the_process():
+    async def run():
+        starting = asyncio.create_task(EngineClient.start(EngineOptions(), factory="slow_core:build"))
+        await asyncio.sleep(0.3)
+        [engine] = children()
+        starting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+        assert not alive(engine)
+
+    asyncio.run(run())
+
+
+def children() -> list[int]:
+    pid = os.getpid()
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split() if alive(int(child))]
 
 
 def test_a_killed_process_ends_all_requests_within_a_second():
