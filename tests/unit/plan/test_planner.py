@@ -1,0 +1,253 @@
+from dataclasses import FrozenInstanceError, fields, is_dataclass
+
+import pytest
+from batches import GREEDY, Load, batch, decode, prefill
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from legato.attention.graph_support import GraphSupport, Support
+from legato.flow.execution_plan import ExecutionPlan
+from legato.flow.sampling_params import SamplingParams
+from legato.flow.scheduled_batch import ScheduledBatch
+from legato.graphs.catalog import Catalog, GraphLimits, build_catalog
+from legato.graphs.modes import GraphMode, GraphPolicy, SamplerVariant
+from legato.graphs.policy import resolve_policy
+from legato.observability.reasons import Reason
+from legato.plan.planner import Planner, uniform_width
+
+SAMPLERS = (SamplerVariant.GREEDY, SamplerVariant.TEMPERATURE, SamplerVariant.FILTERED, None)
+
+
+def no_key_ints(num_reqs: int, query_len: int | None, max_seq_len: int) -> tuple[tuple[str, int], ...]:
+    return ()
+
+
+def engine_of(
+    policy: GraphPolicy = GraphPolicy.FULL_AND_PIECEWISE,
+    *,
+    widths: tuple[int, ...] = (1,),
+    max_num_seqs: int = 8,
+    max_num_batched_tokens: int = 128,
+    level: GraphSupport = GraphSupport.ALWAYS,
+) -> tuple[Planner, Catalog]:
+    limits = GraphLimits(
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=max_num_batched_tokens,
+        max_model_len=64,
+        widths=widths,
+    )
+    support = Support(level=level, reason="testing")
+    resolved = resolve_policy(policy, support, backend="testing", widths=widths, strict=False)
+    catalog = build_catalog(resolved, limits, sizes=None, samplers=SAMPLERS, key_ints=no_key_ints)
+    return Planner(limits=limits, key_ints=no_key_ints), catalog
+
+
+def plan(scheduled: ScheduledBatch, policy: GraphPolicy = GraphPolicy.FULL_AND_PIECEWISE) -> ExecutionPlan:
+    planner, catalog = engine_of(policy)
+    return planner.plan(scheduled, catalog)
+
+
+def test_decoding_requests_are_a_uniform_batch_on_a_full_graph() -> None:
+    got = plan(batch(decode(3), decode(0), decode(5)))
+    assert (got.shape.query_len, got.mode, got.reason) == (1, GraphMode.FULL, None)
+    assert (got.num_reqs_padded, got.num_tokens_padded) == (4, 4)
+    assert got.rows == (3, 0, 5)
+    assert got.query_start_loc == (0, 1, 2, 3)
+    assert got.sample_in_graph
+
+
+@pytest.mark.parametrize("width", range(1, 17))
+def test_a_prompt_of_exactly_the_width_is_mixed(width: int) -> None:
+    assert uniform_width((prefill(0, width),), (1, width)) is None
+    planner, catalog = engine_of(widths=(width,))
+    got = planner.plan(batch(prefill(0, width), prefill(1, width)), catalog)
+    assert (got.shape.query_len, got.mode) == (None, GraphMode.PIECEWISE)
+
+
+@pytest.mark.parametrize("width", range(1, 17))
+def test_a_last_chunk_of_exactly_the_width_is_mixed(width: int) -> None:
+    got = uniform_width((decode(0, width=width), prefill(1, width, computed=32)), (width,))
+    assert got is None
+
+
+@pytest.mark.parametrize("width", range(1, 17))
+def test_decodes_of_one_width_are_uniform_where_it_is_known(width: int) -> None:
+    requests = (decode(0, width=width), decode(1, width=width))
+    assert uniform_width(requests, (width,)) == width
+    assert uniform_width(requests, (17,)) is None
+
+
+def test_decodes_of_two_widths_are_mixed() -> None:
+    assert uniform_width((decode(0, width=2), decode(1, width=3)), (2, 3)) is None
+
+
+def test_a_decode_beside_a_prompt_is_mixed() -> None:
+    got = plan(batch(decode(0), prefill(1, 9)))
+    assert (got.shape.query_len, got.mode, got.reason) == (None, GraphMode.PIECEWISE, Reason.DISABLED_BY_USER)
+    assert got.query_start_loc == (0, 1, 10)
+    assert (got.num_tokens_padded, got.num_reqs_padded) == (16, 8)
+
+
+def test_an_eager_step_has_no_padding() -> None:
+    got = plan(batch(prefill(0, 5), prefill(1, 6)), GraphPolicy.NONE)
+    assert (got.key, got.num_tokens_padded, got.num_reqs_padded, got.max_query_len) == (None, 11, 2, 6)
+
+
+def test_the_strongest_sampler_of_those_that_sample_is_planned() -> None:
+    warm = SamplingParams(temperature=1.0)
+    assert plan(batch(decode(0), decode(1, params=warm))).sampler is SamplerVariant.TEMPERATURE
+    filtered = SamplingParams(temperature=1.0, top_k=4)
+    assert plan(batch(decode(0, params=filtered), decode(1, params=warm))).sampler is SamplerVariant.FILTERED
+    chunk = prefill(2, 4, params=filtered, samples=False)
+    assert plan(batch(decode(0), chunk)).sampler is SamplerVariant.GREEDY
+
+
+def test_a_sampler_that_no_graph_holds_runs_after_it_and_is_recorded() -> None:
+    biased = SamplingParams(temperature=0.0, logit_bias=((3, 1.0),))
+    got = plan(batch(decode(0), decode(1, params=biased)))
+    assert (got.mode, got.sampler, got.sample_in_graph) == (GraphMode.FULL, SamplerVariant.GENERAL, False)
+    assert got.reason is Reason.SAMPLER_VARIANT
+
+
+def test_logprobs_are_planned_for_the_request_that_wants_most() -> None:
+    few, many = SamplingParams(temperature=0.0, logprobs=1), SamplingParams(temperature=0.0, logprobs=5)
+    assert plan(batch(decode(0), decode(1))).max_logprobs is None
+    assert plan(batch(decode(0, params=few), decode(1, params=many), decode(2))).max_logprobs == 5
+    assert plan(batch(prefill(0, 3, params=many, samples=False))).max_logprobs is None
+
+
+def test_prompt_logprobs_need_hidden_states_until_the_prompt_is_done() -> None:
+    params = SamplingParams(temperature=0.0, prompt_logprobs=2)
+    got = plan(batch(decode(0), prefill(1, 3, params=params, next_prompt_token_ids=(8, 9))), GraphPolicy.FULL)
+    assert (got.prompt_logprobs, got.mode) == ((None, 2), GraphMode.EAGER)
+    assert got.reason is Reason.FEATURE_INCOMPATIBLE
+    assert plan(batch(decode(1, params=params)), GraphPolicy.FULL).mode is GraphMode.FULL
+
+
+def test_host_integers_are_asked_for_the_batch_at_hand() -> None:
+    asked = []
+
+    def key_ints(num_reqs: int, query_len: int | None, max_seq_len: int) -> tuple[tuple[str, int], ...]:
+        asked.append((num_reqs, query_len, max_seq_len))
+        return (("splits", 2),)
+
+    planner, catalog = engine_of()
+    got = Planner(limits=planner.limits, key_ints=key_ints).plan(
+        batch(decode(0, computed=10), decode(1, computed=40)), catalog
+    )
+    assert asked == [(2, 1, 41)]
+    assert got.shape.key_ints == (("splits", 2),)
+    assert (got.mode, got.reason) == (GraphMode.PIECEWISE, Reason.BACKEND_DECLINED)
+
+
+def host_only(value: object) -> bool:
+    """Whether a value is made of host values alone."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return True
+    if isinstance(value, tuple):
+        return all(host_only(item) for item in value)
+    return is_dataclass(value) and all(host_only(getattr(value, field.name)) for field in fields(value))
+
+
+def test_a_plan_is_a_frozen_hashable_value() -> None:
+    got = plan(batch(decode(0)))
+    with pytest.raises(FrozenInstanceError):
+        got.mode = GraphMode.EAGER
+    assert got == plan(batch(decode(0)))
+    assert len({got, plan(batch(decode(0))), plan(batch(decode(1)))}) == 2
+
+
+PARAMS = (
+    GREEDY,
+    SamplingParams(temperature=0.7),
+    SamplingParams(temperature=0.7, top_p=0.5),
+    SamplingParams(temperature=0.0, presence_penalty=1.0),
+    SamplingParams(temperature=0.0, logprobs=3),
+    SamplingParams(temperature=0.0, prompt_logprobs=1),
+)
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    st.sampled_from(GraphPolicy),
+    st.sampled_from(GraphSupport),
+    st.lists(st.integers(1, 30), min_size=1, max_size=10),
+    st.lists(st.sampled_from(PARAMS), min_size=1, max_size=4),
+    st.integers(1, 6),
+    st.integers(0, 24),
+    st.sampled_from([12, 20, 65]),
+    st.booleans(),
+)
+def test_every_batch_of_the_real_scheduler_is_planned_soundly(
+    policy: GraphPolicy,
+    level: GraphSupport,
+    prompt_lens: list[int],
+    params: list[SamplingParams],
+    max_num_seqs: int,
+    spare_tokens: int,
+    num_blocks: int,
+    prefix_caching: bool,
+) -> None:
+    max_num_batched_tokens = max_num_seqs + spare_tokens
+    planner, catalog = engine_of(
+        policy, max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens, level=level
+    )
+    load = Load(
+        prompt_lens,
+        params=params,
+        num_blocks=num_blocks,
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=max_num_batched_tokens,
+        prefix_caching=prefix_caching,
+    )
+    for scheduled in load.batches():
+        got = planner.plan(scheduled, catalog)
+        requests = scheduled.requests
+        assert host_only(got)
+        assert hash(got) == hash(planner.plan(scheduled, catalog))
+        assert got.query_start_loc[-1] == scheduled.num_tokens <= got.num_tokens_padded <= max_num_batched_tokens
+        assert len(requests) <= got.num_reqs_padded <= max_num_seqs
+        assert (got.shape.query_len == 1) == all(request.is_decode for request in requests)
+        wanted = catalog.policy.given_mode(got.shape.query_len)
+        if got.shape.needs_hidden_states and wanted is GraphMode.FULL:
+            assert got.mode is not GraphMode.FULL
+        else:
+            assert got.mode is wanted, "nothing falls off the end"
+        assert got.reason is not None or (got.mode is GraphMode.FULL and got.sample_in_graph)
+        if got.key is not None and got.key.query_len is not None:
+            assert all(request.is_decode and request.query_len == got.key.query_len for request in requests)
+
+
+def test_a_recomputation_that_ends_with_one_token_is_not_a_decode() -> None:
+    """Two requests outgrow the pool; the second is computed again in chunks, the last of which is one token."""
+    planner, catalog = engine_of(max_num_seqs=2, max_num_batched_tokens=4)
+    load = Load([8, 9], max_tokens=16, num_blocks=8, max_num_seqs=2, max_num_batched_tokens=4)
+    lone_recomputations = 0
+    for scheduled in load.batches():
+        got = planner.plan(scheduled, catalog)
+        for request in scheduled.requests:
+            recomputed = not request.is_decode and request.query_len == 1 and request.num_output_tokens > 0
+            lone_recomputations += recomputed
+            if recomputed:
+                assert got.shape.query_len is None
+                assert got.mode is GraphMode.PIECEWISE
+    assert load.scheduler.stats().preemptions > 0
+    assert lone_recomputations > 0
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(1, 16), st.lists(st.booleans(), min_size=1, max_size=8), st.data())
+def test_a_batch_enters_a_uniform_graph_only_if_all_of_it_decodes(
+    width: int, decodes: list[bool], data: st.DataObject
+) -> None:
+    requests = tuple(
+        decode(row, width=width) if is_decode else prefill(row, width, computed=data.draw(st.integers(0, 9)))
+        for row, is_decode in enumerate(decodes)
+    )
+    planner, catalog = engine_of(widths=tuple(sorted({1, width})))
+    got = planner.plan(batch(*requests), catalog)
+    assert (got.shape.query_len == width) == all(decodes)
+    assert (got.mode is GraphMode.FULL) == all(decodes)
+    if not all(decodes):
+        assert got.key is not None
+        assert got.key.query_len is None
