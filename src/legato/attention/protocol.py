@@ -12,7 +12,7 @@ from typing import ClassVar, Protocol
 import torch
 
 from legato.attention.graph_support import Support
-from legato.config.model import ModelConfig
+from legato.attention.setup import AttentionSetup
 from legato.kvcache.spec import KVSpec
 from legato.kvcache.storage import LayerCache
 
@@ -71,15 +71,22 @@ class AttentionBackend(Protocol):
 
     name: ClassVar[str]
 
-    @classmethod
-    def support(cls, config: ModelConfig, device: str, spec: KVSpec) -> Support:
-        """Return how far this backend goes inside a full graph, and why; decided before anything is built.
+    def __init__(self, setup: AttentionSetup) -> None:
+        """Allocate workspaces for the largest batch; ``support`` has said yes before."""
+        ...
 
-        Raises BackendError, with the reason, where the backend cannot serve this model on this device at all.
+    @classmethod
+    def support(cls, setup: AttentionSetup, spec: KVSpec) -> Support:
+        """Return how far this backend goes inside a full graph for layers that keep ``spec``, and why.
+
+        Decided before anything is built. Raises BackendError, with all reasons, where it cannot serve them at all.
         """
         ...
 
-    def key_ints(self, *, num_reqs: int, query_len: int | None, max_seq_len: int) -> tuple[tuple[str, int], ...]:
+    @classmethod
+    def key_ints(
+        cls, setup: AttentionSetup, *, num_reqs: int, query_len: int | None, max_seq_len: int
+    ) -> tuple[tuple[str, int], ...]:
         """Return every host integer that selects a kernel or a launch shape for such a batch."""
         ...
 

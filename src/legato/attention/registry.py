@@ -6,6 +6,7 @@ from legato.attention.protocol import AttentionBackend
 from legato.errors import BackendError
 
 BACKENDS: dict[str, str] = {
+    "flash_attn": "legato.attention.backends.flash_attn:FlashAttnBackend",
     "torch_sdpa": "legato.attention.backends.torch_sdpa:TorchSdpaBackend",
     "reference": "legato.attention.backends.reference:ReferenceBackend",
 }

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from legato.attention.graph_support import Support
 from legato.attention.protocol import AttentionBackend
 from legato.attention.registry import BACKENDS, load_backend
-from legato.config.model import ModelConfig
+from legato.attention.setup import AttentionSetup
 from legato.errors import BackendError
 from legato.kvcache.spec import LayerGroup
 
@@ -21,16 +21,14 @@ class BackendChoice:
     """(backend, why not)."""
 
 
-def model_support(
-    backend: type[AttentionBackend], config: ModelConfig, device: str, groups: tuple[LayerGroup, ...]
-) -> Support:
+def model_support(backend: type[AttentionBackend], setup: AttentionSetup, groups: tuple[LayerGroup, ...]) -> Support:
     """Return the lowest support over the layer groups, naming the group that sets it."""
-    levels = [(group, backend.support(config, device, group.spec)) for group in groups]
+    levels = [(group, backend.support(setup, group.spec)) for group in groups]
     group, support = min(levels, key=lambda pair: pair[1].level)
     return Support(level=support.level, reason=f"{support.reason} (layer group {group.name})")
 
 
-def select_backend(requested: str, config: ModelConfig, device: str, groups: tuple[LayerGroup, ...]) -> BackendChoice:
+def select_backend(requested: str, setup: AttentionSetup, groups: tuple[LayerGroup, ...]) -> BackendChoice:
     """Return the requested backend, or for ``auto`` the first in the registry that serves the model.
 
     Raises BackendError with every backend's reason where none does.
@@ -39,11 +37,11 @@ def select_backend(requested: str, config: ModelConfig, device: str, groups: tup
     for name in BACKENDS if requested == "auto" else (requested,):
         backend = load_backend(name)
         try:
-            support = model_support(backend, config, device, groups)
+            support = model_support(backend, setup, groups)
         except BackendError as error:
             if requested != "auto":
                 raise
             refused.append((name, error.summary + ": " + str(error.details.get("limit", ""))))
             continue
         return BackendChoice(name=name, backend=backend, support=support, passed_over=tuple(refused))
-    raise BackendError(f"no attention backend serves this model on {device}", dict(refused))
+    raise BackendError(f"no attention backend serves this model on {setup.device}", dict(refused))

@@ -8,6 +8,8 @@ from typing import Protocol
 
 import torch
 
+from legato.device.facts import DeviceFacts
+
 
 class DeviceGraph(Protocol):
     """A captured piece of work. Replay repeats it on the same tensors."""
@@ -47,8 +49,8 @@ class Device(Protocol):
     """One device: capture, clocks and memory."""
 
     @property
-    def kind(self) -> str:
-        """``cpu`` or ``cuda``."""
+    def facts(self) -> DeviceFacts:
+        """What decisions about the device depend on."""
         ...
 
     @property

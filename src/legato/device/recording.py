@@ -17,6 +17,7 @@ from torch._ops import OpOverload
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from legato.device.facts import CPU, DeviceFacts
 from legato.device.program import Operation, ProgramBuilder, Register, tensors_in
 from legato.errors import GraphCaptureError
 
@@ -179,7 +180,7 @@ class RecordingCapture(TorchDispatchMode):
 class RecordingDevice:
     """Implements :class:`~legato.device.protocol.Device` on the CPU."""
 
-    kind: str = "cpu"
+    facts: DeviceFacts = CPU
     torch_device: torch.device = torch.device("cpu")
 
     def begin_capture(self) -> RecordingCapture:

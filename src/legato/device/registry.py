@@ -1,4 +1,6 @@
-"""Which devices there are, and opening one."""
+"""Which devices there are, and opening one. The CUDA module is imported only where a GPU is asked for."""
+
+import torch
 
 from legato.device.protocol import Device
 from legato.device.recording import RecordingDevice
@@ -6,12 +8,16 @@ from legato.errors import ConfigError
 
 
 def open_device(name: str) -> Device:
-    """Return the device that ``--device`` names; ``auto`` takes the best that this version drives.
+    """Return the device that ``--device`` names; ``auto`` takes a GPU where there is one.
 
-    Raises ConfigError for one that it does not.
+    Raises ConfigError where there is no such device.
     """
-    if name in ("auto", "cpu"):
+    if name == "cpu":
         return RecordingDevice()
-    raise ConfigError(
-        f"device {name} cannot be opened", {"requested": f"--device {name}", "options": "--device cpu"}
-    )
+    if torch.accelerator.is_available() and torch.accelerator.current_accelerator() == torch.device("cuda"):
+        from legato.device.cuda import CudaDevice
+
+        return CudaDevice()
+    if name == "auto":
+        return RecordingDevice()
+    raise ConfigError(f"there is no {name} device", {"requested": f"--device {name}", "options": "--device cpu"})

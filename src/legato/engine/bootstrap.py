@@ -70,7 +70,7 @@ def _build_runner(resolved: Resolved, model: CausalLM, log: StepLog) -> ModelRun
     with torch.inference_mode():
         program = StepProgram(
             model=model,
-            backend=resolved.backend.backend(),
+            backend=resolved.backend.backend(resolved.attention),
             caches=allocate(
                 resolved.layer_groups,
                 num_blocks=cache.num_blocks,

@@ -6,11 +6,10 @@ from typing import Any
 
 from legato.config.engine import Decision
 from legato.config.options import EngineOptions
+from legato.engine.defaults import DeviceDefaults
 from legato.errors import ConfigError
 from legato.graphs.modes import GraphPolicy
 
-_DEFAULT = GraphPolicy.FULL_DECODE_ONLY
-"""On a CPU, capturing prefill sizes costs more at start than replay ever gives back."""
 _KNOWN = ("cudagraph_mode", "cudagraph_capture_sizes", "full_cuda_graph", "separate_attention_routine")
 
 
@@ -23,7 +22,7 @@ class GraphRequest:
     decisions: tuple[Decision, ...]
 
 
-def graph_request(options: EngineOptions) -> GraphRequest:
+def graph_request(options: EngineOptions, defaults: DeviceDefaults) -> GraphRequest:
     """Return policy and sizes from ``--graph-policy``, ``--graph-sizes``, ``--enforce-eager`` and ``-cc``.
 
     Raises ConfigError for options that contradict each other, and for a ``-cc`` text that cannot be read.
@@ -46,12 +45,14 @@ def graph_request(options: EngineOptions) -> GraphRequest:
             Decision(
                 subject="graph policy",
                 requested="default",
-                given=str(_DEFAULT),
-                reason="on cpu, capturing prefill sizes costs more than it gives back",
+                given=str(defaults.graph_policy),
+                reason=defaults.policy_reason,
             ),
         )
     sizes = options.graph_sizes if options.graph_sizes is not None else foreign.get("cudagraph_capture_sizes")
-    return GraphRequest(policy=next(iter(asked.values()), _DEFAULT), sizes=_checked_sizes(sizes), decisions=decisions)
+    return GraphRequest(
+        policy=next(iter(asked.values()), defaults.graph_policy), sizes=_checked_sizes(sizes), decisions=decisions
+    )
 
 
 def _parse(text: str | None) -> dict[str, Any]:

@@ -26,9 +26,7 @@ def backend_report(options: EngineOptions) -> list[dict[str, Any]]:
     entries = []
     for name in BACKENDS:
         try:
-            support = model_support(
-                load_backend(name), resolved.config.model, resolved.device.kind, resolved.layer_groups
-            )
+            support = model_support(load_backend(name), resolved.attention, resolved.layer_groups)
             level, reason = support.level.name, support.reason
         except BackendError as error:
             level, reason = "unavailable", "; ".join([error.summary, *map(str, error.details.values())])

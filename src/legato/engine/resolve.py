@@ -7,27 +7,23 @@ from dataclasses import dataclass
 import torch
 
 from legato.attention.selection import BackendChoice, select_backend
+from legato.attention.setup import AttentionSetup
 from legato.config.engine import CacheConfig, Decision, EngineConfig, SchedulerConfig
 from legato.config.model import ModelConfig
 from legato.config.options import EngineOptions
 from legato.device.protocol import Device
 from legato.device.registry import open_device
+from legato.engine.defaults import DEFAULTS, DeviceDefaults
 from legato.engine.graph_options import graph_request
+from legato.engine.memory import kv_budget_bytes
 from legato.errors import ConfigError
 from legato.graphs.catalog import Catalog, GraphLimits, KeyIntsOf, build_catalog
-from legato.graphs.modes import SamplerVariant
 from legato.graphs.policy import resolve_policy
 from legato.kvcache.sizing import blocks_in_budget
 from legato.kvcache.spec import LayerGroup
 from legato.loading.model_config import read_model_config
 from legato.loading.source import ModelSource, resolve_model
 from legato.models.registry import model_class
-
-_CPU_KV_BYTES = 1 << 30
-_CPU_MAX_NUM_SEQS = 16
-_CPU_MAX_NUM_BATCHED_TOKENS = 512
-_SAMPLERS = (SamplerVariant.GREEDY, SamplerVariant.TEMPERATURE, SamplerVariant.FILTERED, None)
-"""What full graphs end with; None, the logits, serves every batch that the others do not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +35,7 @@ class Resolved:
     device: Device
     dtype: torch.dtype
     layer_groups: tuple[LayerGroup, ...]
+    attention: AttentionSetup
     backend: BackendChoice
     limits: GraphLimits
     catalog: Catalog
@@ -56,10 +53,19 @@ def resolve(options: EngineOptions) -> Resolved:
     device = open_device(options.device)
     dtype = getattr(torch, model.dtype if options.dtype == "auto" else options.dtype)
     groups = model_class(model.architecture).layer_groups(model)
-    backend = select_backend(options.attention_backend, model, device.kind, groups)
-    cache, max_model_len = _cache(options, model, groups, dtype)
-    scheduler = _scheduler(options, max_model_len)
-    request = graph_request(options)
+    defaults = DEFAULTS[device.facts.kind]
+    cache, max_model_len = _cache(options, model, groups, dtype, kv_budget_bytes(options, device, model, dtype))
+    scheduler = _scheduler(options, defaults, max_model_len)
+    setup = AttentionSetup(
+        model=model,
+        device=device.facts,
+        dtype=str(dtype).removeprefix("torch."),
+        block_size=cache.block_size,
+        max_model_len=max_model_len,
+        max_num_seqs=scheduler.max_num_seqs,
+    )
+    backend = select_backend(options.attention_backend, setup, groups)
+    request = graph_request(options, defaults)
     policy = resolve_policy(
         request.policy, backend.support, backend=backend.name, widths=(1,), strict=options.graph_strict
     )
@@ -68,14 +74,14 @@ def resolve(options: EngineOptions) -> Resolved:
         max_num_batched_tokens=scheduler.max_num_batched_tokens,
         max_model_len=max_model_len,
     )
-    key_ints = _key_ints_of(backend)
-    catalog = build_catalog(policy, limits, sizes=request.sizes, samplers=_SAMPLERS, key_ints=key_ints)
+    key_ints = _key_ints_of(backend, setup)
+    catalog = build_catalog(policy, limits, sizes=request.sizes, samplers=defaults.samplers, key_ints=key_ints)
     config = EngineConfig(
         model_name=options.model,
         served_model_name=options.served_model_name or options.model,
         model=model,
-        dtype=str(dtype).removeprefix("torch."),
-        device=device.kind,
+        dtype=setup.dtype,
+        device=device.facts.kind,
         cache=cache,
         scheduler=scheduler,
         attention_backend=backend.name,
@@ -92,6 +98,7 @@ def resolve(options: EngineOptions) -> Resolved:
         device=device,
         dtype=dtype,
         layer_groups=groups,
+        attention=setup,
         backend=backend,
         limits=limits,
         catalog=catalog,
@@ -100,7 +107,11 @@ def resolve(options: EngineOptions) -> Resolved:
 
 
 def _cache(
-    options: EngineOptions, model: ModelConfig, groups: tuple[LayerGroup, ...], dtype: torch.dtype
+    options: EngineOptions,
+    model: ModelConfig,
+    groups: tuple[LayerGroup, ...],
+    dtype: torch.dtype,
+    budget_bytes: int,
 ) -> tuple[CacheConfig, int]:
     """Return the cache's size, and the longest sequence: the user's, or as much of the model's as fits."""
     if not 1 <= options.block_size <= 1024:
@@ -115,7 +126,7 @@ def _cache(
         groups,
         block_size=options.block_size,
         element_bytes=dtype.itemsize,
-        budget_bytes=_CPU_KV_BYTES if options.kv_cache_memory_bytes is None else options.kv_cache_memory_bytes,
+        budget_bytes=budget_bytes,
         max_model_len=longest if options.max_model_len else options.block_size,
     )
     max_model_len = min(longest, (num_blocks - 1) * options.block_size)
@@ -123,11 +134,11 @@ def _cache(
     return cache, max_model_len
 
 
-def _scheduler(options: EngineOptions, max_model_len: int) -> SchedulerConfig:
+def _scheduler(options: EngineOptions, defaults: DeviceDefaults, max_model_len: int) -> SchedulerConfig:
     """Return the limits of a batch, each at least 1 and none that no batch could reach."""
-    max_num_seqs = _CPU_MAX_NUM_SEQS if options.max_num_seqs is None else options.max_num_seqs
+    max_num_seqs = defaults.max_num_seqs if options.max_num_seqs is None else options.max_num_seqs
     tokens = options.max_num_batched_tokens
-    max_num_batched_tokens = _CPU_MAX_NUM_BATCHED_TOKENS if tokens is None else tokens
+    max_num_batched_tokens = defaults.max_num_batched_tokens if tokens is None else tokens
     for name, value in (("--max-num-seqs", max_num_seqs), ("--max-num-batched-tokens", max_num_batched_tokens)):
         if value < 1:
             raise ConfigError(f"{name} is out of range", {"requested": value, "limit": "at least 1"})
@@ -149,10 +160,9 @@ def _scheduler(options: EngineOptions, max_model_len: int) -> SchedulerConfig:
     )
 
 
-def _key_ints_of(choice: BackendChoice) -> KeyIntsOf:
-    backend = choice.backend()
-    return lambda num_reqs, query_len, max_seq_len: backend.key_ints(
-        num_reqs=num_reqs, query_len=query_len, max_seq_len=max_seq_len
+def _key_ints_of(choice: BackendChoice, setup: AttentionSetup) -> KeyIntsOf:
+    return lambda num_reqs, query_len, max_seq_len: choice.backend.key_ints(
+        setup, num_reqs=num_reqs, query_len=query_len, max_seq_len=max_seq_len
     )
 
 

@@ -10,8 +10,8 @@ import torch
 
 from legato.attention.graph_support import GraphSupport, Support
 from legato.attention.protocol import AttentionLayer, AttentionMetadata
+from legato.attention.setup import AttentionSetup
 from legato.attention.store import store
-from legato.config.model import ModelConfig
 from legato.errors import BackendError
 from legato.kvcache.spec import FullAttentionSpec, KVSpec
 from legato.kvcache.storage import LayerCache
@@ -25,8 +25,11 @@ class ReferenceBackend:
 
     name: ClassVar[str] = "reference"
 
+    def __init__(self, setup: AttentionSetup) -> None:
+        """Keep nothing: there is no workspace."""
+
     @classmethod
-    def support(cls, config: ModelConfig, device: str, spec: KVSpec) -> Support:
+    def support(cls, setup: AttentionSetup, spec: KVSpec) -> Support:
         """Return ALWAYS: nothing in it depends on a host value."""
         if not isinstance(spec, FullAttentionSpec):
             raise BackendError(
@@ -35,7 +38,10 @@ class ReferenceBackend:
             )
         return Support(level=GraphSupport.ALWAYS, reason="plain operations over the whole block table")
 
-    def key_ints(self, *, num_reqs: int, query_len: int | None, max_seq_len: int) -> tuple[tuple[str, int], ...]:
+    @classmethod
+    def key_ints(
+        cls, setup: AttentionSetup, *, num_reqs: int, query_len: int | None, max_seq_len: int
+    ) -> tuple[tuple[str, int], ...]:
         """Return nothing: no kernel is chosen by a host value."""
         return ()
 

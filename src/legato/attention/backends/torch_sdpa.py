@@ -11,8 +11,8 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from legato.attention.graph_support import GraphSupport, Support
 from legato.attention.protocol import AttentionLayer, AttentionMetadata
+from legato.attention.setup import AttentionSetup
 from legato.attention.store import store
-from legato.config.model import ModelConfig
 from legato.errors import BackendError
 from legato.kvcache.spec import FullAttentionSpec, KVSpec
 from legato.kvcache.storage import LayerCache
@@ -23,16 +23,22 @@ class TorchSdpaBackend:
 
     name: ClassVar[str] = "torch_sdpa"
 
+    def __init__(self, setup: AttentionSetup) -> None:
+        """Keep nothing: there is no workspace."""
+
     @classmethod
-    def support(cls, config: ModelConfig, device: str, spec: KVSpec) -> Support:
+    def support(cls, setup: AttentionSetup, spec: KVSpec) -> Support:
         """Return ALWAYS on the CPU; raise elsewhere, where the operator would have to wait for the lengths."""
-        found = {"device": device, "layers": type(spec).__name__}
-        if device != "cpu" or not isinstance(spec, FullAttentionSpec):
+        found = {"device": setup.device, "layers": type(spec).__name__}
+        if setup.device.kind != "cpu" or not isinstance(spec, FullAttentionSpec):
             limit = {"limit": "attention layers on cpu: it reads lengths from device memory on the host"}
             raise BackendError("backend torch_sdpa cannot serve this model here", found | limit)
         return Support(level=GraphSupport.ALWAYS, reason="one operator that reads lengths when it runs")
 
-    def key_ints(self, *, num_reqs: int, query_len: int | None, max_seq_len: int) -> tuple[tuple[str, int], ...]:
+    @classmethod
+    def key_ints(
+        cls, setup: AttentionSetup, *, num_reqs: int, query_len: int | None, max_seq_len: int
+    ) -> tuple[tuple[str, int], ...]:
         """Return nothing: the operator reads all lengths from memory."""
         return ()
 

@@ -1,0 +1,118 @@
+"""One CUDA GPU as a device. Owns everything that touches ``torch.cuda``.
+
+All captures share one memory pool and one side stream. Graphs of one engine replay one after another and leave nothing
+but persistent buffers behind, so that they may use the same memory.
+"""
+
+import ctypes
+
+import torch
+
+from legato.device.facts import DeviceFacts
+from legato.errors import GraphCaptureError
+
+
+class CudaGraph:
+    """Implements :class:`~legato.device.protocol.DeviceGraph`."""
+
+    def __init__(self, graph: "torch.cuda.CUDAGraph", num_nodes: int, num_bytes: int) -> None:
+        self._graph = graph
+        self.num_nodes = num_nodes
+        self.num_bytes = num_bytes
+
+    def replay(self) -> None:
+        """Launch the graph on the current stream."""
+        self._graph.replay()
+
+
+class CudaCapture:
+    """Implements :class:`~legato.device.protocol.Capture` with a stream capture."""
+
+    def __init__(self, pool: tuple[int, int], stream: "torch.cuda.Stream") -> None:
+        self._pool = pool
+        self._stream = stream
+        self._inference = torch.inference_mode()
+        self._context = torch.cuda.stream(stream)
+        self._graph = torch.cuda.CUDAGraph(keep_graph=True)
+        self._free_before = 0
+
+    def begin(self) -> "CudaCapture":
+        """Start capturing the work of this thread; other threads may go on using the GPU."""
+        self._stream.wait_stream(torch.cuda.current_stream())
+        self._free_before = torch.cuda.mem_get_info()[0]
+        self._inference.__enter__()
+        self._context.__enter__()
+        self._graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+        return self
+
+    def end(self, *, may_outlive: bool = False) -> CudaGraph:
+        """Stop capturing and run the graph once, as the capture itself runs nothing.
+
+        A tensor that outlives the capture keeps its address, so that ``may_outlive`` makes no difference here; the
+        recording device refuses what must not be.
+        """
+        try:
+            self._graph.capture_end()
+        except RuntimeError as error:
+            raise GraphCaptureError("a CUDA capture failed", {"found": str(error).splitlines()[0]}) from error
+        finally:
+            self._leave()
+        self._graph.instantiate()
+        self._graph.replay()
+        used = self._free_before - torch.cuda.mem_get_info()[0]
+        return CudaGraph(self._graph, _count_nodes(self._graph), max(0, used))
+
+    def abandon(self) -> None:
+        """Stop capturing; a capture that was broken by an error is ended with it."""
+        try:
+            self._graph.capture_end()
+        except RuntimeError:
+            torch.cuda.synchronize()  # the error that broke the capture is being raised already
+        finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        self._context.__exit__(None, None, None)
+        self._inference.__exit__(None, None, None)
+        torch.cuda.current_stream().wait_stream(self._stream)
+
+
+class CudaDevice:
+    """Implements :class:`~legato.device.protocol.Device` on the current GPU."""
+
+    def __init__(self) -> None:
+        index = torch.cuda.current_device()
+        properties = torch.cuda.get_device_properties(index)
+        self.torch_device = torch.device("cuda", index)
+        self.facts = DeviceFacts(
+            kind="cuda",
+            capability=(properties.major, properties.minor),
+            name=properties.name,
+            num_multiprocessors=properties.multi_processor_count,
+        )
+        self._pool = torch.cuda.graph_pool_handle()
+        self._stream = torch.cuda.Stream()
+
+    def begin_capture(self) -> CudaCapture:
+        """Start a stream capture."""
+        return CudaCapture(self._pool, self._stream).begin()
+
+    def synchronize(self) -> None:
+        """Wait for all work that was launched."""
+        torch.cuda.synchronize()
+
+    def memory_total_bytes(self) -> int:
+        """Return the GPU's memory."""
+        return torch.cuda.mem_get_info()[1]
+
+    def memory_free_bytes(self) -> int:
+        """Return the memory that no process uses."""
+        return torch.cuda.mem_get_info()[0]
+
+
+def _count_nodes(graph: "torch.cuda.CUDAGraph") -> int:
+    """Return the kernels and copies in a graph, as the CUDA runtime counts them."""
+    runtime = ctypes.CDLL(f"libcudart.so.{(torch.version.cuda or '').partition('.')[0]}")
+    count = ctypes.c_size_t()
+    runtime.cudaGraphGetNodes(ctypes.c_void_p(graph.raw_cuda_graph()), None, ctypes.byref(count))
+    return count.value

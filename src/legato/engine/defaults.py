@@ -1,0 +1,36 @@
+"""What an engine does where the user says nothing, by kind of device. A table, with the reason for each policy."""
+
+from dataclasses import dataclass
+
+from legato.graphs.modes import GraphPolicy, SamplerVariant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceDefaults:
+    """Defaults that depend on the device."""
+
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    graph_policy: GraphPolicy
+    policy_reason: str
+    samplers: tuple[SamplerVariant | None, ...]
+    """What full graphs end with; None, the logits, serves every batch that the others do not."""
+
+
+DEFAULTS: dict[str, DeviceDefaults] = {
+    "cpu": DeviceDefaults(
+        max_num_seqs=16,
+        max_num_batched_tokens=512,
+        graph_policy=GraphPolicy.FULL_DECODE_ONLY,
+        policy_reason="on a cpu, capturing prefill sizes costs more at start than replays give back",
+        samplers=(SamplerVariant.GREEDY, SamplerVariant.TEMPERATURE, SamplerVariant.FILTERED, None),
+    ),
+    "cuda": DeviceDefaults(
+        max_num_seqs=256,
+        max_num_batched_tokens=2048,
+        graph_policy=GraphPolicy.FULL_AND_PIECEWISE,
+        policy_reason="every batch on a graph",
+        samplers=(SamplerVariant.GREEDY, SamplerVariant.TEMPERATURE, SamplerVariant.FILTERED, None),
+    ),
+}
+"""Kind of device -> defaults."""
