@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 
 from legato.device.protocol import Device
-from legato.errors import LegatoError
+from legato.errors import LegatoError, StaleGraphError
 from legato.graphs.captured import CapturedGraph, GraphStore
 from legato.graphs.catalog import Catalog
 from legato.graphs.epoch import BufferEpoch
@@ -89,7 +89,10 @@ class GraphCapturer:
         epoch = self._epoch.current()
         self._store.add(CapturedGraph(key=key, parts=captured, epoch=epoch, capture_ms=elapsed_ms))
         canary.install(poisoned=True)
-        self._store.replay(key)
+        try:
+            self._store.replay(key)
+        except StaleGraphError as error:
+            return DroppedKey(key=key, reason=Reason.STALE_EPOCH, detail=str(error))
         found = difference(expected, self._results(canary))
         return None if found is None else DroppedKey(key=key, reason=Reason.CANARY_FAILED, detail=found)
 
