@@ -58,15 +58,18 @@ def poison(core: EngineCore) -> None:
             cache.value[0].fill_(float("nan"))
 
 
-def outcome(core: EngineCore) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Logits of the real requests, and the rows of all of them, after a step."""
-    program, record = core._runner._program, core.step_log.recent[-1]
-    real = slice(0, program.state.null_row)
-    return (
-        program.buffers.logits[: record.num_reqs].clone(),
-        program.state.next_tokens[real].clone(),
-        program.state.num_computed[real].clone(),
-    )
+def step_and_read(core: EngineCore) -> tuple[list[tuple[int, ...]], torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Run a step; return the tokens of its updates, and logits, next inputs and lengths of its requests."""
+    program = core._runner._program
+    state = program.state
+    before = state.next_tokens.clone(), state.num_computed.clone()
+    tokens = [update.token_ids for update in core.step()]
+    num_reqs = core.step_log.recent[-1].num_reqs
+    rows = program.buffers.rows.device[:num_reqs]
+    others = [row for row in range(state.null_row) if row not in rows.tolist()]
+    assert torch.equal(before[0][others], state.next_tokens[others]), "a row that is not in the batch was written to"
+    assert torch.equal(before[1][others], state.num_computed[others])
+    return tokens, program.buffers.logits[:num_reqs].clone(), state.next_tokens[rows], state.num_computed[rows]
 
 
 def step_together(first: EngineCore, second: EngineCore, load, *, poison_second: bool) -> None:
@@ -76,12 +79,12 @@ def step_together(first: EngineCore, second: EngineCore, load, *, poison_second:
     while first.has_work:
         if poison_second:
             poison(second)
-        updates = [first.step(), second.step()]
-        assert [update.token_ids for update in updates[0]] == [update.token_ids for update in updates[1]]
-        (logits, tokens, computed), (other_logits, other_tokens, other_computed) = outcome(first), outcome(second)
-        torch.testing.assert_close(logits, other_logits, atol=1e-4, rtol=1e-4)
-        assert torch.equal(tokens, other_tokens)
-        assert torch.equal(computed, other_computed)
+        tokens, logits, next_tokens, num_computed = step_and_read(first)
+        other = step_and_read(second)
+        assert tokens == other[0]
+        torch.testing.assert_close(logits, other[1], atol=1e-4, rtol=1e-4)
+        assert torch.equal(next_tokens, other[2])
+        assert torch.equal(num_computed, other[3])
     assert not second.has_work
 
 
