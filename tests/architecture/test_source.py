@@ -42,6 +42,7 @@ def test_a_function_fits_on_one_screen() -> None:
         f"{name}:{function.name}": (function.end_lineno or 0) - function.lineno + 1
         for name, tree in TREES.items()
         for function in functions(tree)
+        if not name.startswith("kernels/")  # a kernel is one function
     }
     assert {name: count for name, count in lines.items() if count > MAX_FUNCTION_LINES} == {}
 

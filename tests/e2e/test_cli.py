@@ -2,6 +2,7 @@
 
 import io
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,8 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from legato import LLM, SamplingParams
 from legato.bench.result_file import read_result
+from legato.cli.chat import Conversation
 from legato.cli.main import main
 
 
@@ -164,6 +168,49 @@ def test_a_conversation_is_remembered_until_it_is_reset(run: Run, monkeypatch: p
     again, _, after_reset = talk("hi", "/reset", "ho")[0], None, talk("/reset", "ho", "/exit", "never read")[0]
     assert first == again
     assert second != after_reset
+
+
+class InterruptedAt(io.StringIO):
+    """Standard output at which the user presses Ctrl-C when ``count`` pieces have been written."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.left = count
+
+    def write(self, text: str) -> int:
+        self.left -= 1
+        if self.left == 0:
+            signal.raise_signal(signal.SIGINT)
+        return super().write(text)
+
+
+def test_an_interrupted_answer_leaves_a_conversation_that_goes_on(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    llm = LLM(str(tiny_model), max_num_seqs=1)
+    params = SamplingParams(temperature=0.0, max_tokens=30, ignore_eos=True)
+    told = Console(file=io.StringIO())
+    conversation = Conversation(llm, params, None, told)
+    handler = signal.getsignal(signal.SIGINT)
+    monkeypatch.setattr(sys, "stdout", InterruptedAt(8))
+    conversation.answer("hi")
+    assert "stopped" in told.file.getvalue()  # type: ignore[attr-defined]
+    assert llm.stats().generation_tokens < 30
+    assert not llm.core.has_work
+    assert signal.getsignal(signal.SIGINT) is handler
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    conversation.answer("ho")
+    assert [message["role"] for message in conversation.messages] == ["user", "assistant"] * 2
+    assert llm.stats().generation_tokens >= 30
+
+
+def test_a_conversation_that_has_become_too_long_is_refused_and_not_remembered(tiny_model: Path) -> None:
+    llm = LLM(str(tiny_model), max_num_seqs=1)
+    told = Console(file=io.StringIO())
+    conversation = Conversation(llm, SamplingParams(temperature=0.0), None, told)
+    conversation.answer("x" * 500)
+    assert conversation.messages == []
+    assert "too long" in told.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_a_latency_measurement_leaves_a_file_with_the_peers_figures_and_equal_tokens(run: Run, tmp_path: Path) -> None:

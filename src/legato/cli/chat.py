@@ -1,6 +1,9 @@
 """``legato chat``: a conversation in the terminal. Owns its history and its commands."""
 
-from collections.abc import Iterator
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -67,28 +70,33 @@ class Conversation:
 
         self.messages.append({"role": "user", "content": said})
         watch = Stopwatch()
-        pieces: list[str] = []
         try:
-            self._print(self._llm.stream_chat(self.messages, self._params), watch, pieces)
-        except KeyboardInterrupt:
-            self._console.print("\nstopped", style="dim")
+            stream = self._llm.stream_chat(self.messages, self._params)
         except RequestError as error:  # such as a conversation that has become too long
             self.messages.pop()
             print_error(error, self._console)
             return
-        self.messages.append({"role": "assistant", "content": "".join(pieces)})
+        answer = self._print(stream, watch)
+        self.messages.append({"role": "assistant", "content": answer})
         self._console.print(watch.line(), style="dim", highlight=False)
 
-    def _print(self, deltas: "Iterator[RequestOutput]", watch: Stopwatch, pieces: list[str]) -> None:
+    def _print(self, stream: "Iterator[RequestOutput]", watch: Stopwatch) -> str:
+        """Print the answer as it comes, until its end or Ctrl-C; return it."""
         from legato.cli.answers import raise_error
 
-        for delta in deltas:
-            raise_error(delta)
-            for completion in delta.outputs:
-                watch.see(len(completion.token_ids))
-                pieces.append(completion.text)
-                print(completion.text, end="", flush=True)
+        pieces: list[str] = []
+        with closing(stream), _interrupts() as interrupted:  # type: ignore[type-var]
+            for delta in stream:
+                raise_error(delta)
+                for completion in delta.outputs:
+                    watch.see(len(completion.token_ids))
+                    pieces.append(completion.text)
+                    print(completion.text, end="", flush=True)
+                if interrupted():
+                    self._console.print("\nstopped", style="dim")
+                    break
         print()
+        return "".join(pieces)
 
     def _lines(self) -> Iterator[str]:
         """Yield what the user types, line by line, until Ctrl-D. Ctrl-C at the prompt clears the line."""
@@ -100,3 +108,14 @@ class Conversation:
             except EOFError:
                 print()
                 return
+
+
+@contextmanager
+def _interrupts() -> Iterator[Callable[[], bool]]:
+    """Make Ctrl-C a question that can be asked: it must not break an engine in the middle of a step."""
+    pressed = threading.Event()
+    before = signal.signal(signal.SIGINT, lambda *_: pressed.set())
+    try:
+        yield pressed.is_set
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -20,15 +20,10 @@ _MARKED = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", re.D
 
 
 def support_levels(root: Path) -> str:
-    """Return every attention backend with its level for full attention on a CPU, and the reason it gives."""
-    from legato.config.options import EngineOptions
-    from legato.engine.inspect import backend_report
+    """Return every attention backend with its level on some devices, and the reason it gives."""
+    from legato.cli.support_table import DEVICES, support_rows
 
-    rows = [
-        (f"`{entry['name']}`", f"`{entry['level']}`", entry["reason"])
-        for entry in backend_report(EngineOptions(device="cpu"))
-    ]
-    return markdown_table(("attention backend", "level", "why"), rows)
+    return markdown_table(("attention backend", *DEVICES, "why"), support_rows())
 
 
 def level_meanings(root: Path) -> str:
@@ -62,9 +57,10 @@ def packages(root: Path) -> str:
     contracts = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     layers = next(contract["layers"] for contract in contracts if contract["type"] == "layers")
     rows = [
-        (str(len(layers) - height), f"`{name.removeprefix('legato.')}`", _first_sentence(name))
+        (str(len(layers) - height), f"`{name}`", _first_sentence(f"legato.{name}"))
         for height, layer in enumerate(layers)
-        for name in (part.strip() for part in layer.split("|"))
+        for name in (part.strip(" ()") for part in layer.split("|"))
+        if find_spec(f"legato.{name}") is not None  # parentheses mark a layer that need not exist
     ]
     return markdown_table(("layer", "package", "what it owns"), rows)
 

@@ -34,7 +34,9 @@ def steps_table(stats: EngineStats) -> Table:
     """Return which graphs were replayed and how often, and the steps that ran without one."""
     rows: list[tuple[object, object]] = [(key, count) for key, count in _most_first(stats.graph_replays)]
     rows += [(f"{step} (no graph)", count) for step, count in _most_first(stats.graph_steps) if step.endswith("eager")]
-    rows += [(f"  why not full: {_without_stage(reason)}", count) for reason, count in _most_first(stats.graph_fallbacks)]
+    rows += [
+        (f"  why not full: {_without_stage(reason)}", count) for reason, count in _most_first(stats.graph_fallbacks)
+    ]
     return table("Graphs replayed", ("graph", "steps"), rows, numeric=("steps",))
 
 
