@@ -4,6 +4,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from legato.kernels.linear import linear
+
 
 class Embedding(nn.Module):
     """One row per token id."""
@@ -28,4 +30,4 @@ class LMHead(nn.Module):
 
     def forward(self, hidden: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
         """Map ``hidden`` [num_rows, hidden_size] to logits [num_rows, vocab_size], written to ``out`` if given."""
-        return torch.mm(hidden, self.weight.t(), out=out)
+        return linear(hidden, self.weight, out=out)

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping
 
 import torch
 from torch import nn
-from torch.nn import functional
+
+from legato.kernels.linear import linear
 
 
 class Linear(nn.Module):
@@ -21,7 +22,7 @@ class Linear(nn.Module):
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """Map ``inputs`` [..., in_size] to [..., out_size]."""
-        return functional.linear(inputs, self.weight, self.bias)
+        return linear(inputs, self.weight, self.bias)
 
 
 class PackedLinear(Linear):

@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn import functional
 
 from legato.config.model import ModelConfig
+from legato.kernels.linear import gated_linear
 from legato.layers.linear import Linear, PackedLinear
 
 _Activation = Callable[[torch.Tensor], torch.Tensor]
@@ -29,10 +30,16 @@ class GatedMLP(nn.Module):
         parts = {"gate_proj": inner, "up_proj": inner}
         self.gate_up_proj = PackedLinear(hidden, parts, bias=bias, dtype=dtype, device=device)
         self.down_proj = Linear(inner, hidden, bias=bias, dtype=dtype, device=device)
-        self.activation = ACTIVATIONS[config.hidden_act]
+        self.activation = None if config.hidden_act == "silu" else ACTIVATIONS[config.hidden_act]
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """Map ``hidden`` [num_tokens, hidden_size] to the same shape."""
-        gate, up = self.gate_up_proj(hidden).chunk(2, dim=-1)  # [num_tokens, intermediate_size] each
-        product: torch.Tensor = self.down_proj(self.activation(gate).mul_(up))
+        product: torch.Tensor = self.down_proj(self._gated(hidden))
         return product
+
+    def _gated(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return ``activation(gate(x)) * up(x)`` [num_tokens, intermediate_size]; silu has a kernel of its own."""
+        if self.activation is None:
+            return gated_linear(hidden, self.gate_up_proj.weight, self.gate_up_proj.bias)
+        gate, up = self.gate_up_proj(hidden).chunk(2, dim=-1)  # [num_tokens, intermediate_size] each
+        return self.activation(gate).mul_(up)

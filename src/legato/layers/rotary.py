@@ -1,4 +1,4 @@
-"""Rotary position embedding (arXiv 2104.09864). Owns the table of cosines and sines, and the turning of heads.
+"""Rotary position embedding (arXiv 2104.09864). Owns the table of cosines and sines; a kernel turns the heads.
 
 A head's dimension ``i`` is paired with ``i + rotary_dim / 2``. The table is made once, in float32, for every position
 the model has.
@@ -29,15 +29,3 @@ class RotaryEmbedding(nn.Module):
         """Return cosines and signed sines of ``positions`` [num_tokens] int64, each [num_tokens, 1, rotary_dim]."""
         cos, sin = self.table.index_select(0, positions).split(1, dim=1)
         return cos, sin
-
-
-def rotate(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """Turn ``heads`` [num_tokens, num_heads, head_dim] by the angles of their positions.
-
-    ``cos`` and ``sin`` [num_tokens, 1, rotary_dim] come from :class:`RotaryEmbedding`. Dimensions beyond
-    ``rotary_dim`` stay as they are. Exchanging halves with ``roll`` makes this three operations.
-    """
-    rotary_dim = cos.shape[-1]
-    if rotary_dim == heads.shape[-1]:
-        return torch.addcmul(heads * cos, heads.roll(rotary_dim // 2, -1), sin)
-    return torch.cat([rotate(heads[..., :rotary_dim], cos, sin), heads[..., rotary_dim:]], dim=-1)

@@ -32,7 +32,11 @@ class Attention(Protocol):
 
 
 class DecoderLayer(nn.Module):
-    """Attention, then the feed-forward layer, each behind a norm and added to its input."""
+    """Attention, then the feed-forward layer, each behind a norm and added to its input.
+
+    What a block gives is added by the norm that follows, in one kernel: so a layer takes and returns the sum so far
+    and what is still to be added to it.
+    """
 
     def __init__(
         self, attention: type[Attention], config: ModelConfig, index: int, dtype: torch.dtype, device: torch.device
@@ -44,12 +48,18 @@ class DecoderLayer(nn.Module):
         self.mlp = GatedMLP(config, dtype=dtype, device=device)
 
     def forward(
-        self, hidden: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, context: AttentionContext
-    ) -> torch.Tensor:
-        """Map ``hidden`` [num_tokens, hidden_size] to the same shape."""
-        hidden = hidden + self.self_attn(self.input_layernorm(hidden), cos, sin, context)
-        output: torch.Tensor = hidden + self.mlp(self.post_attention_layernorm(hidden))
-        return output
+        self,
+        residual: torch.Tensor,
+        delta: torch.Tensor | None,
+        cos: torch.Tensor,
+        sin: torch.Tensor,
+        context: AttentionContext,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Map ``residual`` and ``delta``, each [num_tokens, hidden_size], to the next; ``residual`` is overwritten."""
+        residual, normed = self.input_layernorm.add(residual, delta)
+        attended = self.self_attn(normed, cos, sin, context)
+        residual, normed = self.post_attention_layernorm.add(residual, attended)
+        return residual, self.mlp(normed)
 
 
 class Decoder(nn.Module):
@@ -69,11 +79,12 @@ class Decoder(nn.Module):
 
     def forward(self, input_ids: torch.Tensor, positions: torch.Tensor, context: AttentionContext) -> torch.Tensor:
         """Map ``input_ids`` and ``positions`` [num_tokens] int64 to [num_tokens, hidden_size]."""
-        hidden = self.embed_tokens(input_ids)
+        residual, delta = self.embed_tokens(input_ids), None
         cos, sin = self.rotary(positions)
         for layer in self.layers:
-            hidden = layer(hidden, cos, sin, context)
-        normed: torch.Tensor = self.norm(hidden)
+            residual, delta = layer(residual, delta, cos, sin, context)
+        normed: torch.Tensor
+        _, normed = self.norm.add(residual, delta)
         return normed
 
 

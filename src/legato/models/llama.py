@@ -9,8 +9,8 @@ from torch import nn
 
 from legato.attention.protocol import AttentionContext
 from legato.config.model import ModelConfig
+from legato.kernels.rotary import rotate
 from legato.layers.linear import Linear, PackedLinear
-from legato.layers.rotary import rotate
 from legato.models.causal_lm import CausalLM, attention_layer
 
 

@@ -5,9 +5,9 @@ from torch import nn
 
 from legato.attention.protocol import AttentionContext
 from legato.config.model import ModelConfig
+from legato.kernels.rotary import normalise_and_rotate
 from legato.layers.linear import Linear, PackedLinear
 from legato.layers.norm import RMSNorm
-from legato.layers.rotary import rotate
 from legato.models.causal_lm import CausalLM, attention_layer
 
 
@@ -29,9 +29,17 @@ class Qwen3Attention(nn.Module):
     ) -> torch.Tensor:
         """Map ``hidden`` [num_tokens, hidden_size] to the same shape."""
         heads = self.qkv_proj(hidden).unflatten(-1, (-1, self.layer.head_dim))  # [num_tokens, all heads, head_dim]
-        query, key, value = heads.split(self.head_counts, dim=1)
-        query = rotate(self.q_norm(query), cos, sin)
-        key = rotate(self.k_norm(key), cos, sin)
+        num_heads, num_kv_heads, _ = self.head_counts
+        query_and_key, value = heads.split((num_heads + num_kv_heads, num_kv_heads), dim=1)
+        query, key = normalise_and_rotate(
+            query_and_key,
+            (num_heads, num_kv_heads),
+            self.q_norm.weight,
+            self.k_norm.weight,
+            self.q_norm.eps,
+            cos,
+            sin,
+        )
         output: torch.Tensor = self.o_proj(context.attend(self.layer, query, key, value))
         return output
 

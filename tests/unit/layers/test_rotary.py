@@ -9,7 +9,8 @@ import transformers
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from legato.config.model import ModelConfig, RopeConfig
-from legato.layers.rotary import RotaryEmbedding, rotate
+from legato.kernels.rotary import rotate
+from legato.layers.rotary import RotaryEmbedding
 from legato.layers.rotary_frequencies import rotary_frequencies
 
 LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
