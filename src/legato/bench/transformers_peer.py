@@ -19,14 +19,17 @@ from legato.loading.source import ModelSource, WeightFormat, resolve_model
 from legato.loading.weights import stored_tensors
 
 
-class _StepClock(transformers.LogitsProcessor):  # type: ignore[misc]
-    """Reads the clock when a step's logits are there; changes nothing."""
+class _FirstLogits(transformers.LogitsProcessor):  # type: ignore[misc]
+    """Reads the clock when the first logits are there; changes nothing."""
 
     def __init__(self) -> None:
-        self.times: list[float] = []
+        self.seen: float | None = None
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        self.times.append(time.perf_counter())
+        if self.seen is None:
+            if scores.device.type != "cpu":
+                torch.accelerator.synchronize(scores.device)
+            self.seen = time.perf_counter()
         return scores
 
 
@@ -41,8 +44,8 @@ class TransformersPeer:
         self._model.generation_config = transformers.GenerationConfig(pad_token_id=0)
 
     def generate(self, prompts: Prompts, output_len: int) -> Timing:
-        """Generate greedily; the clock's first reading is when the first logits are there."""
-        clock = _StepClock()
+        """Generate greedily. The first token counts as there when its logits are."""
+        first = _FirstLogits()
         started = time.perf_counter()
         input_ids = torch.tensor(prompts, device=self._device)
         with torch.inference_mode():
@@ -51,11 +54,12 @@ class TransformersPeer:
                 attention_mask=torch.ones_like(input_ids),
                 do_sample=False,
                 max_new_tokens=output_len,
-                logits_processor=transformers.LogitsProcessorList([clock]),
+                logits_processor=transformers.LogitsProcessorList([first]),
             )
         tokens = output[:, input_ids.shape[1] :].tolist()
+        assert first.seen is not None, "generate made no step"
         return Timing(
-            first_token_s=clock.times[0] - started,
+            first_token_s=first.seen - started,
             total_s=time.perf_counter() - started,
             token_ids=tuple(map(tuple, tokens)),
         )
