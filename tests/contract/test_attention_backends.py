@@ -1,0 +1,198 @@
+"""Every registered attention backend equals a dense float64 computation, eagerly and replayed, padding or not."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from attention_cases import Case, Problem
+
+from legato.attention.protocol import AttentionBackend
+from legato.attention.registry import BACKENDS, load_backend
+from legato.attention.setup import AttentionSetup
+from legato.device.protocol import Device
+from legato.errors import BackendError
+from legato.kvcache.spec import KVSpec, MLASpec, RecurrentSpec
+
+DECODE = Case(query_lens=(1, 1, 1, 1), seq_lens=(1, 7, 33, 64), uniform=True)
+MIXED = Case(query_lens=(1, 9, 1, 30, 4), seq_lens=(50, 9, 1, 45, 36))
+CASES: dict[str, Case] = {
+    "prefill": Case(query_lens=(5, 17, 1), seq_lens=(5, 17, 1)),
+    "chunked prefill": Case(query_lens=(8, 3, 16), seq_lens=(40, 20, 33)),
+    "decode": DECODE,
+    "mixed": MIXED,
+    "one request": Case(query_lens=(1,), seq_lens=(20,), uniform=True, num_padded=0),
+    "more padding than requests": Case(query_lens=(1, 1), seq_lens=(3, 18), uniform=True, num_padded=6),
+    "a thousand tokens": Case(query_lens=(1, 1), seq_lens=(1000, 513), uniform=True),
+    "a chunk after a thousand tokens": Case(query_lens=(24, 1), seq_lens=(1024, 700), group=1),
+}
+CASES |= {
+    f"uniform width {width}": Case(query_lens=(width,) * 3, seq_lens=(width, 30, 41), uniform=True)
+    for width in range(2, 9)
+}
+for group in range(1, 9):
+    CASES[f"group of {group}, decode"] = Case(
+        query_lens=(1, 1), seq_lens=(19, 40), uniform=True, group=group, num_kv_heads=2
+    )
+    CASES[f"group of {group}, mixed"] = Case(query_lens=(1, 12), seq_lens=(25, 20), group=group, num_kv_heads=1)
+for head_dim in (64, 96, 128, 256):
+    CASES[f"head size {head_dim}, decode"] = Case(query_lens=(1, 1), seq_lens=(19, 40), uniform=True, head_dim=head_dim)
+    CASES[f"head size {head_dim}, mixed"] = Case(query_lens=(1, 12), seq_lens=(25, 20), head_dim=head_dim)
+for block_size in (8, 16, 32):
+    CASES[f"block size {block_size}, decode"] = Case(
+        query_lens=(1, 1, 1), seq_lens=(block_size, block_size + 1, 70), uniform=True, block_size=block_size
+    )
+    CASES[f"block size {block_size}, mixed"] = Case(
+        query_lens=(block_size, 1, 3), seq_lens=(block_size, 3 * block_size, 50), block_size=block_size
+    )
+for window in (1, 4, 16, 100):
+    CASES[f"window {window}, decode"] = Case(query_lens=(1, 1, 1), seq_lens=(2, 40, 120), uniform=True, window=window)
+    CASES[f"window {window}, mixed"] = Case(query_lens=(20, 1, 7), seq_lens=(20, 33, 110), window=window)
+    CASES[f"window {window}, uniform width 3"] = Case(query_lens=(3, 3), seq_lens=(3, 40), uniform=True, window=window)
+LONG = Case(query_lens=(1, 1), seq_lens=(32_768, 20_001), uniform=True, num_kv_heads=2, group=4, head_dim=128)
+TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 2e-2}
+DTYPES = {"cpu": torch.float32, "cuda": torch.bfloat16}
+"""The type that each kind of device is checked with most."""
+
+
+@pytest.fixture(autouse=True)
+def inference_mode() -> Iterator[None]:
+    """As the runner does."""
+    with torch.inference_mode():
+        yield
+
+
+def backend_for(name: str, case: Case, device: Device, dtype: torch.dtype) -> AttentionBackend:
+    """Build a backend for a case, or skip with its own reason."""
+    setup = case.setup(device.facts, dtype)
+    backend = load_backend(name)
+    try:
+        backend.support(setup, case.spec)
+    except BackendError as error:
+        pytest.skip(f"{name} on {device.facts.kind}: {error.summary}")
+    return backend(setup)
+
+
+def attend(backend: AttentionBackend, problem: Problem) -> None:
+    query, key, value = problem.inputs
+    backend.forward(problem.case.layer, query, key, value, problem.cache, problem.metadata, problem.out)
+
+
+def check_eagerly(name: str, case: Case, device: Device, dtype: torch.dtype) -> None:
+    backend = backend_for(name, case, device, dtype)
+    problem = Problem(case, dtype, device.torch_device)
+    for seed, data in enumerate((case, case.rotated())):
+        problem.load(data, seed)
+        attend(backend, problem)
+        problem.check(TOLERANCE[dtype])
+
+
+def check_replayed(name: str, case: Case, device: Device, dtype: torch.dtype) -> None:
+    backend = backend_for(name, case, device, dtype)
+    level = backend.support(case.setup(device.facts, dtype), case.spec).level
+    if level < case.needed_level:
+        pytest.skip(f"{name} on {device.facts.kind}: {level.name} does not capture such a batch")
+    problem = Problem(case, dtype, device.torch_device)
+    problem.load(case, 0)
+    attend(backend, problem)
+    capture = device.begin_capture()
+    try:
+        attend(backend, problem)
+    except BaseException:
+        capture.abandon()
+        raise
+    graph = capture.end()
+    for seed, data in enumerate((case.rotated(), case, case.rotated().rotated()), start=1):
+        problem.load(data, seed)
+        graph.replay()
+        device.synchronize()
+        problem.check(TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("name", BACKENDS)
+def test_an_eager_call_equals_the_dense_oracle(name: str, case: str, device: Device) -> None:
+    check_eagerly(name, CASES[case], device, DTYPES[device.facts.kind])
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("name", BACKENDS)
+def test_a_replay_on_new_data_equals_the_dense_oracle(name: str, case: str, device: Device) -> None:
+    check_replayed(name, CASES[case], device, DTYPES[device.facts.kind])
+
+
+@pytest.mark.parametrize("case", ["prefill", "decode", "mixed", "window 4, mixed", "uniform width 4"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("name", BACKENDS)
+def test_other_data_types_equal_the_dense_oracle_too(name: str, dtype: torch.dtype, case: str, device: Device) -> None:
+    check_eagerly(name, CASES[case], device, dtype)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", BACKENDS)
+def test_very_long_sequences_equal_the_dense_oracle(name: str, device: Device) -> None:
+    if device.facts.kind == "cpu":
+        pytest.skip("long sequences are for GPUs")
+    check_eagerly(name, LONG, device, torch.bfloat16)
+    check_replayed(name, LONG, device, torch.bfloat16)
+
+
+@pytest.mark.parametrize("case", ["mixed", "decode"])
+@pytest.mark.parametrize("name", BACKENDS)
+def test_keys_and_values_are_stored_at_their_slots_and_nowhere_else(name: str, case: str, device: Device) -> None:
+    dtype = DTYPES[device.facts.kind]
+    backend = backend_for(name, CASES[case], device, dtype)
+    problem = Problem(CASES[case], dtype, device.torch_device)
+    problem.load(CASES[case], 3)
+    before = problem.cache.key.clone(), problem.cache.value.clone()
+    attend(backend, problem)
+    _, key, value = problem.inputs
+    slots = problem.metadata.slot_mapping[: sum(CASES[case].query_lens)]
+    for cache, old, new in zip((problem.cache.key, problem.cache.value), before, (key, value), strict=True):
+        flat = cache.flatten(0, 1)
+        assert torch.equal(flat[slots], new[: len(slots)])
+        untouched = torch.ones(len(flat), dtype=torch.bool, device=flat.device)
+        untouched[slots] = False
+        untouched[: CASES[case].block_size] = False  # the null block takes what is padding
+        assert torch.equal(flat[untouched].nan_to_num(7.0), old.flatten(0, 1)[untouched].nan_to_num(7.0))
+
+
+def supporting_setup(name: str, device: Device) -> AttentionSetup:
+    dtype = DTYPES[device.facts.kind]
+    backend_for(name, DECODE, device, dtype)
+    return DECODE.setup(device.facts, dtype)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_support_is_a_value_with_a_reason(name: str, device: Device) -> None:
+    setup = supporting_setup(name, device)
+    first, second = (load_backend(name).support(setup, DECODE.spec) for _ in range(2))
+    assert first == second
+    assert first.reason
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("spec", [MLASpec(latent_dim=8, rope_dim=4), RecurrentSpec(state_elements=8)], ids=str)
+def test_a_cache_that_a_backend_cannot_read_is_refused_with_a_reason(name: str, spec: KVSpec, device: Device) -> None:
+    with pytest.raises(BackendError) as caught:
+        load_backend(name).support(DECODE.setup(device.facts, DTYPES[device.facts.kind]), spec)
+    assert caught.value.details
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_key_ints_are_named_host_integers(name: str, device: Device) -> None:
+    setup = supporting_setup(name, device)
+    for num_reqs, query_len, max_seq_len in [(1, 1, 1), (4, 1, 64), (3, 4, 50), (2, None, 64)]:
+        ints = load_backend(name).key_ints(setup, num_reqs=num_reqs, query_len=query_len, max_seq_len=max_seq_len)
+        assert isinstance(ints, tuple)
+        assert all(isinstance(key, str) and type(value) is int for key, value in ints)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_a_backend_bears_the_name_it_is_registered_under(name: str) -> None:
+    assert load_backend(name).name == name
+
+
+def test_an_unknown_backend_is_an_error_that_lists_the_known_ones() -> None:
+    with pytest.raises(BackendError) as caught:
+        load_backend("unheard of")
+    assert all(name in str(caught.value) for name in BACKENDS)
