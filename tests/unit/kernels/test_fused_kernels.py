@@ -6,9 +6,7 @@ import os
 import pytest
 import torch
 
-if (
-    not torch.accelerator.is_available()
-):  # where there is a GPU, other tests in this process compile their kernels for it
+if not torch.accelerator.is_available():  # other tests in this process compile their kernels for a GPU
     os.environ.setdefault("TRITON_INTERPRET", "1")
 triton = pytest.importorskip("triton", reason="Triton is not installed")
 if not triton.knobs.runtime.interpret:

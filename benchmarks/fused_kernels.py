@@ -1,0 +1,479 @@
+"""Check the fused kernels against their references on a GPU, time them, and tune the few-row products.
+
+    python benchmarks/fused_kernels.py [--tune] [--output FILE.json]
+
+Every time is that of one launch inside a CUDA graph; products cycle through copies of their weights that together
+exceed the L2 cache, as the layers of a model do. Exits with 1 if any result is wrong.
+"""
+
+# ruff: noqa: TID251 (times are taken with CUDA's own events and graphs, not with the engine's)
+import argparse
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
+from itertools import cycle, islice
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from triton.runtime.errors import OutOfResources
+
+from legato.attention.protocol import AttentionLayer
+from legato.config.model import ModelConfig, RopeConfig
+from legato.kernels import linear as few_rows
+from legato.kernels import linear_triton
+from legato.kernels.linear_tilings import GATED_TILINGS, TILINGS, Tiling, row_class
+from legato.kernels.rms_norm import add_rms_norm, add_rms_norm_reference, rms_norm, rms_norm_reference
+from legato.kernels.rotary import normalise_and_rotate, normalise_and_rotate_reference, rotate, rotate_reference
+from legato.kernels.silu_mul import silu_mul, silu_mul_reference
+from legato.models.registry import model_class
+
+DEVICE = torch.device("cuda")
+DTYPES = (torch.bfloat16, torch.float32)
+ROW_CLASSES = (1, 2, 4, 8, 16)
+BEYOND_L2_BYTES = 256 << 20
+MIN_LAUNCHES = 16
+COMPILING_THREADS = min(16, os.cpu_count() or 1)
+Launch = Callable[[], object]
+
+
+class Product(NamedTuple):
+    """One matrix product of a model."""
+
+    name: str
+    out_size: int
+    in_size: int
+    times: int
+    """In one step."""
+    gated: bool = False
+
+    @property
+    def weight_shape(self) -> tuple[int, int]:
+        """Rows and columns of the weights."""
+        return (self.out_size * (2 if self.gated else 1), self.in_size)
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of the weights in a 2-byte dtype."""
+        return 2 * math.prod(self.weight_shape)
+
+    @property
+    def table(self) -> dict[tuple[int, int, int], Tiling]:
+        """The table that this product is looked up in."""
+        return GATED_TILINGS if self.gated else TILINGS
+
+
+PRODUCTS = {
+    "llama-3.1-8b": (
+        Product("qkv", 6144, 4096, 32),
+        Product("output", 4096, 4096, 32),
+        Product("gate_up", 14336, 4096, 32, gated=True),
+        Product("down", 4096, 14336, 32),
+        Product("lm_head", 128256, 4096, 1),
+    ),
+    "smollm2-135m": (
+        Product("qkv", 960, 576, 30),
+        Product("output", 576, 576, 30),
+        Product("gate_up", 1536, 576, 30, gated=True),
+        Product("down", 576, 1536, 30),
+        Product("lm_head", 49152, 576, 1),
+    ),
+}
+
+
+class Width(NamedTuple):
+    """What the small operations see of a model."""
+
+    name: str
+    hidden: int
+    inner: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+
+
+WIDTHS = (
+    Width("llama-3.1-8b", 4096, 14336, 32, 8, 128),
+    Width("smollm2-135m", 576, 1536, 9, 3, 64),
+    Width("qwen2.5-7b", 3584, 18944, 28, 4, 128),
+)
+ONE_ROW_TILINGS = [
+    Tiling(*values)
+    for values in (
+        (1, 1024, 4, 1), (2, 1024, 4, 1), (4, 1024, 4, 1), (8, 1024, 4, 1), (2, 1024, 2, 1), (4, 512, 2, 1),
+        (8, 512, 2, 1), (4, 512, 4, 1), (8, 512, 4, 1), (16, 512, 4, 1), (8, 256, 1, 1), (1, 2048, 4, 1),
+        (2, 2048, 8, 1), (4, 2048, 8, 1), (1, 4096, 4, 1), (1, 4096, 8, 1), (2, 4096, 8, 1), (4, 1024, 4, 3),
+        (8, 512, 4, 3), (8, 512, 4, 5), (16, 256, 4, 5),
+    )
+]  # fmt: skip
+FEW_ROWS_TILINGS = [
+    Tiling(*values)
+    for values in (
+        (16, 256, 2, 4), (16, 256, 4, 4), (16, 256, 4, 6), (16, 512, 4, 3), (16, 512, 4, 4), (16, 512, 8, 4),
+        (32, 128, 4, 5), (32, 256, 4, 3), (32, 256, 4, 4), (32, 256, 8, 4), (64, 64, 4, 6), (64, 128, 4, 3),
+        (64, 128, 4, 5), (64, 256, 8, 3), (128, 64, 4, 4), (128, 128, 8, 3),
+    )
+]  # fmt: skip
+
+
+# Checks
+
+
+def check_all() -> list[dict[str, object]]:
+    """Compare every operation with its reference; return a row for each."""
+    rows = [row for dtype in DTYPES for width in WIDTHS for row in small_checks(width, dtype)]
+    rows += [row for products in PRODUCTS.values() for product in products for row in product_checks(product)]
+    rows += [model_check(name, dtype) for name in ("LlamaForCausalLM", "Qwen3ForCausalLM") for dtype in DTYPES]
+    return rows
+
+
+def small_checks(width: Width, dtype: torch.dtype) -> Iterator[dict[str, object]]:
+    """Check norms, rotation and gate at one row, a few and many."""
+    for num_rows in (1, 7, 300):
+        hidden, delta = draw(num_rows, width.hidden, dtype=dtype), draw(num_rows, width.hidden, dtype=dtype)
+        weight = draw(width.hidden, dtype=dtype)
+        label = f"{width.name}, {num_rows} rows, {dtype}"
+        yield verdict(f"rms_norm, {label}", rms_norm(hidden, weight, 1e-5), rms_norm_reference(hidden, weight, 1e-5))
+        found, expected = (
+            torch.stack(norm(hidden.clone(), delta, weight, 1e-5)) for norm in (add_rms_norm, add_rms_norm_reference)
+        )
+        yield verdict(f"add_rms_norm, {label}", found, expected)
+        gate_up = draw(num_rows, 2 * width.inner, dtype=dtype)
+        yield verdict(f"silu_mul, {label}", silu_mul(gate_up), silu_mul_reference(gate_up))
+        counts = (width.num_heads, width.num_kv_heads)
+        packed = draw(num_rows, sum(counts) + counts[1], width.head_dim, dtype=dtype)
+        cos, sin = angles(num_rows, width.head_dim, dtype)
+        expected = torch.cat([rotate_reference(packed[:, : sum(counts)], cos, sin), packed[:, sum(counts) :]], dim=1)
+        rotated = packed.clone()
+        rotate(rotated[:, : sum(counts)], cos, sin)
+        yield verdict(f"rotate, {label}", rotated, expected)
+        arguments = (counts, draw(width.head_dim, dtype=dtype), draw(width.head_dim, dtype=dtype), 1e-6, cos, sin)
+        found, expected = (
+            torch.cat(both(packed[:, : sum(counts)].clone(), *arguments), dim=1)
+            for both in (normalise_and_rotate, normalise_and_rotate_reference)
+        )
+        yield verdict(f"normalise_and_rotate, {label}", found, expected)
+
+
+def product_checks(product: Product) -> Iterator[dict[str, object]]:
+    """Check a product, with and without bias, at every number of rows that is a boundary."""
+    for dtype in DTYPES:
+        weight = draw(*product.weight_shape, dtype=dtype, scale=product.in_size**-0.5)
+        bias = draw(product.weight_shape[0], dtype=dtype)
+        for num_rows in (1, 2, 3, 8, 16, 17):
+            inputs = draw(num_rows, product.in_size, dtype=dtype)
+            for vector in (None, bias):
+                exact = few_rows.linear_reference(
+                    inputs.float(), weight.float(), None if vector is None else vector.float()
+                )
+                if product.gated:
+                    found, exact = few_rows.gated_linear(inputs, weight, vector), silu_mul_reference(exact)
+                else:
+                    place = torch.empty(num_rows, product.out_size, dtype=dtype, device=DEVICE)
+                    found = few_rows.linear(inputs, weight, vector, out=place)
+                label = f"{product.name} {product.weight_shape}, {num_rows} rows, {dtype}"
+                yield verdict(f"{label}{', bias' if vector is not None else ''}", found, exact.to(dtype))
+
+
+class NoAttention:
+    """Gives the queries back, so that only the model's own operations are checked."""
+
+    def attend(
+        self, layer: AttentionLayer, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
+    ) -> torch.Tensor:
+        """Return queries with their keys and values added, [num_tokens, num_heads * head_dim]."""
+        shared_by = layer.num_heads // layer.num_kv_heads
+        return (query + (key + value).repeat_interleave(shared_by, 1)).flatten(1)
+
+
+def model_check(architecture: str, dtype: torch.dtype) -> dict[str, object]:
+    """Compare a small model on the GPU with the same weights in float32 on the CPU."""
+    width = WIDTHS[1]
+    config = ModelConfig(
+        architecture=architecture,
+        vocab_size=49152,
+        hidden_size=width.hidden,
+        intermediate_size=width.inner,
+        num_layers=2,
+        num_heads=width.num_heads,
+        num_kv_heads=width.num_kv_heads,
+        head_dim=width.head_dim,
+        max_position_embeddings=512,
+        rms_norm_eps=1e-5,
+        rope=RopeConfig(),
+        tie_word_embeddings=True,
+    )
+    ours = model_class(architecture)(config, dtype, DEVICE)
+    plain = model_class(architecture)(config, torch.float32, torch.device("cpu"))
+    for parameter, copy in zip(ours.parameters(), plain.parameters(), strict=True):
+        parameter.data.normal_(0.0, parameter.shape[-1] ** -0.5 if parameter.dim() > 1 else 1.0)
+        copy.data.copy_(parameter.data)
+    found, expected = [], []
+    for num_tokens in (1, 4, 40):
+        token_ids = torch.arange(num_tokens) * 97 + 5
+        positions = torch.arange(num_tokens) + 3
+        hidden = ours(token_ids.to(DEVICE), positions.to(DEVICE), NoAttention())
+        found.append(ours.compute_logits(hidden))
+        expected.append(plain.compute_logits(plain(token_ids, positions, NoAttention())).to(DEVICE))
+    # Each of a dozen roundings on the way adds its own error: the bound is wider than for one operation.
+    return verdict(f"{architecture}, {dtype}", torch.cat(found), torch.cat(expected).to(dtype), roundings=24)
+
+
+def verdict(name: str, found: torch.Tensor, expected: torch.Tensor, *, roundings: int = 4) -> dict[str, object]:
+    """Return how far ``found`` is from ``expected``, relative to its root mean square, and whether that may be."""
+    difference = (found.float() - expected.float()).abs()
+    # A value's rounding grows with the value: what is large may be off by as much in proportion.
+    error = (difference / (expected.float().abs() + expected.float().square().mean().sqrt())).max().item()
+    bound = roundings * max(torch.finfo(expected.dtype).eps, 2e-6)
+    correct = error <= bound and found.dtype == expected.dtype and found.shape == expected.shape  # a NaN is not
+    if not correct:
+        print(f"WRONG  {name}: error {error:.2e}, bound {bound:.2e}", flush=True)
+    return {"name": name, "error": error, "bound": bound, "correct": correct}
+
+
+def draw(*shape: int, dtype: torch.dtype, scale: float = 1.0) -> torch.Tensor:
+    """Return normal numbers on the GPU."""
+    return torch.randn(*shape, dtype=dtype, device=DEVICE) * scale
+
+
+def angles(num_tokens: int, rotary_dim: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return cosines and signed sines as a model looks them up."""
+    half = torch.randn(num_tokens, 1, rotary_dim // 2, device=DEVICE)
+    cos, sin = half.cos(), half.sin()
+    first, second = torch.cat([torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)], dim=1).to(dtype).split(1, dim=1)
+    return first, second
+
+
+# Times
+
+
+def microseconds(launches: Sequence[Launch], *, replays: int = 6, repeats: int = 3) -> float:
+    """Return the time of one launch: the best of ``repeats`` runs of ``replays`` replays of all of them in a graph."""
+    launches = list(islice(cycle(launches), max(MIN_LAUNCHES, len(launches))))
+    launches[0]()  # compiles
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for launch in launches:
+            launch()
+    graph.replay()
+    best = math.inf
+    for _ in range(repeats):
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+        for _ in range(replays):
+            graph.replay()
+        end.record()
+        end.synchronize()
+        best = min(best, begin.elapsed_time(end) * 1000 / (replays * len(launches)))
+    return best
+
+
+def time_small(width: Width, num_rows: int) -> Iterator[dict[str, object]]:
+    """Time each small operation and its reference."""
+    dtype = torch.bfloat16
+    hidden, delta, weight = (
+        draw(num_rows, width.hidden, dtype=dtype),
+        draw(num_rows, width.hidden, dtype=dtype) * 1e-3,
+        draw(width.hidden, dtype=dtype),
+    )
+    gate_up = draw(num_rows, 2 * width.inner, dtype=dtype)
+    counts = (width.num_heads, width.num_kv_heads)
+    heads = draw(num_rows, sum(counts) + counts[1], width.head_dim, dtype=dtype)[:, : sum(counts)]
+    cos, sin = angles(num_rows, width.head_dim, dtype)
+    scales = draw(width.head_dim, dtype=dtype), draw(width.head_dim, dtype=dtype)
+    pairs: dict[str, tuple[Launch, Launch]] = {
+        "rms_norm": (lambda: rms_norm(hidden, weight, 1e-5), lambda: rms_norm_reference(hidden, weight, 1e-5)),
+        "add_rms_norm": (
+            lambda: add_rms_norm(hidden, delta, weight, 1e-5),
+            lambda: add_rms_norm_reference(hidden, delta, weight, 1e-5),
+        ),
+        "rotate": (lambda: rotate(heads, cos, sin), lambda: rotate_reference(heads, cos, sin)),
+        "normalise_and_rotate": (
+            lambda: normalise_and_rotate(heads, counts, *scales, 1e-6, cos, sin),
+            lambda: normalise_and_rotate_reference(heads, counts, *scales, 1e-6, cos, sin),
+        ),
+        "silu_mul": (lambda: silu_mul(gate_up), lambda: silu_mul_reference(gate_up)),
+    }
+    for name, (ours, theirs) in pairs.items():
+        yield {
+            "operation": name,
+            "model": width.name,
+            "rows": num_rows,
+            "us": microseconds([ours] * 64),
+            "torch_us": microseconds([theirs] * 64),
+        }
+
+
+class Bench:
+    """Copies of a product's weights, and the launches over them."""
+
+    def __init__(self, product: Product) -> None:
+        self.product = product
+        copies = max(1, math.ceil(BEYOND_L2_BYTES / product.num_bytes))
+        scale = product.in_size**-0.5
+        self.weights = [draw(*product.weight_shape, dtype=torch.bfloat16, scale=scale) for _ in range(min(copies, 256))]
+
+    def tensors(self, num_rows: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return inputs and a place for the output."""
+        inputs = draw(num_rows, self.product.in_size, dtype=torch.bfloat16)
+        return inputs, torch.empty(num_rows, self.product.out_size, dtype=torch.bfloat16, device=DEVICE)
+
+    def torch_us(self, num_rows: int) -> float:
+        """Time torch's product, with the gate in a kernel of its own."""
+        inputs, out = self.tensors(num_rows)
+        if self.product.gated:
+            return microseconds([lambda weight=weight: silu_mul(inputs @ weight.t()) for weight in self.weights])
+        return microseconds([lambda weight=weight: torch.mm(inputs, weight.t(), out=out) for weight in self.weights])
+
+    def launches(self, num_rows: int, tiling: Tiling) -> list[Launch]:
+        """Return a launch for each copy."""
+        inputs, out = self.tensors(num_rows)
+        kernel = linear_triton.gated_linear if self.product.gated else linear_triton.linear
+        return [lambda weight=weight: kernel(inputs, weight, None, out, tiling) for weight in self.weights]
+
+
+def candidates(product: Product, num_rows: int) -> list[Tiling]:
+    """Return the tilings worth trying."""
+    every = ONE_ROW_TILINGS if num_rows == 1 else FEW_ROWS_TILINGS
+    most = 64 if product.gated else 128
+    return [one for one in every if one.block_in < 2 * product.in_size and one.block_out <= most]
+
+
+def compile_ahead(bench: Bench) -> None:
+    """Compile every candidate of a product at once; one that fails is reported when it is timed."""
+
+    def launch(job: tuple[int, Tiling]) -> None:
+        try:
+            bench.launches(*job)[0]()
+        except OutOfResources:
+            return
+
+    jobs = [(rows, tiling) for rows in (1, 2) for tiling in candidates(bench.product, rows)]
+    launch(jobs[0])
+    with ThreadPoolExecutor(COMPILING_THREADS) as pool:
+        list(pool.map(launch, jobs[1:]))
+    torch.cuda.synchronize()
+
+
+def tune(bench: Bench, num_rows: int) -> dict[Tiling, float]:
+    """Return the candidates' times, best first; the best four are timed once more, for longer."""
+    times: dict[Tiling, float] = {}
+    for tiling in candidates(bench.product, num_rows):
+        try:
+            times[tiling] = microseconds(bench.launches(num_rows, tiling))
+        except OutOfResources:
+            continue
+    for tiling in sorted(times, key=times.__getitem__)[:4]:
+        times[tiling] = microseconds(bench.launches(num_rows, tiling), replays=20)
+    return dict(sorted(times.items(), key=lambda item: item[1]))
+
+
+def time_products(model: str, product: Product, *, tuning: bool) -> Iterator[dict[str, object]]:
+    """Time a product at each number of rows: torch's, the table's tiling, and with ``tuning`` all candidates."""
+    bench = Bench(product)
+    if tuning:
+        compile_ahead(bench)
+    for num_rows in ROW_CLASSES:
+        tiling = product.table.get((row_class(num_rows), product.out_size, product.in_size))
+        times = tune(bench, num_rows) if tuning else {}
+        if tiling is not None and tiling not in times:
+            times[tiling] = microseconds(bench.launches(num_rows, tiling))
+        best = min(times, key=times.__getitem__, default=None)
+        yield {
+            "model": model,
+            "product": product.name,
+            "key": (num_rows, product.out_size, product.in_size),
+            "gated": product.gated,
+            "times": product.times,
+            "bytes": product.num_bytes,
+            "torch_us": bench.torch_us(num_rows),
+            "table_us": None if tiling is None else times[tiling],
+            "best": best,
+            "best_us": None if best is None else times[best],
+            "tried": [(*tried, round(us, 2)) for tried, us in times.items()],
+        }
+
+
+# Report
+
+
+def print_tables(rows: Iterable[dict]) -> None:
+    """Print what to paste into ``linear_tilings.py``: only what is faster than torch."""
+    rows = list(rows)
+    for gated in (False, True):
+        print("\nGATED_TILINGS" if gated else "\nTILINGS")
+        for row in rows:
+            if row["gated"] == gated and row["best"] and row["best_us"] < row["torch_us"]:
+                print(f"    {row['key']}: Tiling({', '.join(map(str, row['best']))}),")
+
+
+def print_report(small: list[dict], products: list[dict]) -> None:
+    """Print times, and what the products of a whole step add up to."""
+    print(f"\n{'operation':<22}{'model':<14}{'rows':>5}{'µs':>8}{'torch':>8}")
+    for row in small:
+        print(f"{row['operation']:<22}{row['model']:<14}{row['rows']:>5}{row['us']:>8.2f}{row['torch_us']:>8.2f}")
+    print(f"\n{'product':<10}{'model':<14}{'rows':>5}{'table µs':>10}{'best µs':>9}{'TB/s':>6}{'torch µs':>10}  tiling")
+    for row in products:
+        best, us = row["best"], row["best_us"]
+        ours = f"{us:>9.2f}{row['bytes'] / us / 1e6:>6.2f}" if best else f"{'-':>9}{'-':>6}"
+        table = "-" if row["table_us"] is None else f"{row['table_us']:.2f}"
+        name = f"{row['product']:<10}{row['model']:<14}{row['key'][0]:>5}"
+        print(f"{name}{table:>10}{ours}{row['torch_us']:>10.2f}  {tuple(best) if best else 'torch'}")
+    print("\nall products of a step, ms: rows, with the best of each, torch's")
+    for model in PRODUCTS:
+        for num_rows in ROW_CLASSES:
+            those = [row for row in products if row["model"] == model and row["key"][0] == num_rows]
+            fastest = sum(row["times"] * min(row["best_us"] or math.inf, row["torch_us"]) for row in those)
+            torch_alone = sum(row["times"] * row["torch_us"] for row in those)
+            print(f"  {model:<14}{num_rows:>4}{fastest / 1000:>9.3f}{torch_alone / 1000:>9.3f}")
+
+
+def main() -> int:
+    """Run everything; return the process's exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tune", action="store_true", help="try tilings for the few-row products and print the best")
+    parser.add_argument("--output", type=Path, help="write everything measured to this JSON file")
+    options = parser.parse_args()
+    started = time.perf_counter()
+    torch.manual_seed(0)
+    torch.backends.cuda.matmul.allow_tf32 = False
+    checks = check_all()
+    wrong = sum(not check["correct"] for check in checks)
+    print(f"{len(checks)} checks, {wrong} wrong, {time.perf_counter() - started:.0f} s", flush=True)
+    small = [row for width in WIDTHS[:2] for num_rows in (1, 8) for row in time_small(width, num_rows)]
+    products = []
+    for model, those in PRODUCTS.items():
+        for product in those:
+            products += time_products(model, product, tuning=options.tune)
+            torch.cuda.empty_cache()
+            print(f"{model} {product.name}, {time.perf_counter() - started:.0f} s", flush=True)
+    if options.tune:
+        print_tables(products)
+    print_report(small, products)
+    if options.output:
+        environment = {name: version(name) for name in ("torch", "triton")} | {
+            "device": torch.cuda.get_device_name(),
+            "python": sys.version.split()[0],
+        }
+        report = {
+            "command": " ".join(sys.argv),
+            "environment": environment,
+            "seconds": time.perf_counter() - started,
+            "checks": {"run": len(checks), "wrong": [check for check in checks if not check["correct"]]},
+            "operations": small,
+            "products": products,
+        }
+        options.output.parent.mkdir(parents=True, exist_ok=True)
+        options.output.write_text(json.dumps(report, indent=1) + "\n")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    with torch.inference_mode():
+        sys.exit(main())
