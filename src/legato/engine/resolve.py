@@ -69,11 +69,7 @@ def resolve(options: EngineOptions) -> Resolved:
     policy = resolve_policy(
         request.policy, backend.support, backend=backend.name, widths=(1,), strict=options.graph_strict
     )
-    limits = GraphLimits(
-        max_num_seqs=scheduler.max_num_seqs,
-        max_num_batched_tokens=scheduler.max_num_batched_tokens,
-        max_model_len=max_model_len,
-    )
+    limits = _graph_limits(scheduler)
     key_ints = _key_ints_of(backend, setup)
     catalog = build_catalog(policy, limits, sizes=request.sizes, samplers=defaults.samplers, key_ints=key_ints)
     config = EngineConfig(
@@ -157,6 +153,14 @@ def _scheduler(options: EngineOptions, defaults: DeviceDefaults, max_model_len: 
         max_num_batched_tokens=min(max_num_batched_tokens, max_num_seqs * max_model_len),
         policy=options.scheduling_policy,
         max_queue=options.max_queue,
+    )
+
+
+def _graph_limits(scheduler: SchedulerConfig) -> GraphLimits:
+    return GraphLimits(
+        max_num_seqs=scheduler.max_num_seqs,
+        max_num_batched_tokens=scheduler.max_num_batched_tokens,
+        max_model_len=scheduler.max_model_len,
     )
 
 
