@@ -1,0 +1,118 @@
+"""Tile sizes of the paged attention kernels, and how many parts a decode is split into. Pure; knows no Triton.
+
+Everything here depends on the model's shape, the padded batch and the GPU alone, never on sequence lengths, so that a
+graph captured with these numbers serves any lengths.
+"""
+
+from dataclasses import dataclass
+
+MAX_HEAD_DIM = 256
+MAX_ROWS = 128
+"""Rows (query tokens × grouped heads) that the decode kernel takes at most."""
+MAX_QUERY_LEN = 16
+"""Query tokens per request that the decode kernel takes at most."""
+MAX_SPLITS = 64
+MAX_SPLIT_PROGRAMS = 8
+"""Programs per multiprocessor that splitting may lead to: bounds the workspace."""
+_EFFICIENT = 0.9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TileConfig:
+    """One way to run a kernel."""
+
+    block_m: int
+    """Rows of a tile."""
+    block_n: int
+    """Keys of a tile."""
+    num_warps: int
+    num_stages: int
+    programs_per_multiprocessor: int = 2
+    """How many must run at once to keep enough bytes on their way; they fit in shared memory and registers."""
+
+
+_DECODE = {
+    # (bytes of an element, padded head): (keys, warps, stages, programs per multiprocessor)
+    (2, 64): (64, 4, 3, 4),
+    (2, 128): (64, 4, 3, 2),
+    (2, 256): (32, 4, 3, 2),
+    (4, 64): (32, 4, 3, 4),
+    (4, 128): (32, 8, 3, 2),
+    (4, 256): (16, 8, 3, 2),
+}
+_VARLEN = {
+    # (bytes of an element, padded head): (rows, keys, warps, stages)
+    (2, 64): (128, 64, 4, 3),
+    (2, 128): (128, 64, 8, 3),
+    (2, 256): (128, 32, 8, 3),
+    (4, 64): (32, 32, 8, 2),
+    (4, 128): (16, 32, 8, 2),
+    (4, 256): (16, 16, 8, 2),
+}
+_VARLEN_SHORT = {
+    # the same, for batches whose requests have so few tokens that 16 rows hold them
+    (2, 64): (16, 128, 4, 3),
+    (2, 128): (16, 64, 4, 3),
+    (2, 256): (16, 32, 4, 3),
+    (4, 64): (16, 32, 4, 3),
+    (4, 128): (16, 32, 8, 2),
+    (4, 256): (16, 16, 8, 2),
+}
+
+
+def padded_power_of_2(number: int) -> int:
+    """Return the smallest power of two that is not below ``number``."""
+    return 1 << max(0, number - 1).bit_length()
+
+
+def padded_head(head_dim: int) -> int:
+    """Return the width that kernels compute a head with: a power of two that matrix units take."""
+    return max(16, padded_power_of_2(head_dim))
+
+
+def decode_config(*, rows: int, head_dim: int, element_bytes: int) -> TileConfig:
+    """Return the tiles of a decode with ``rows`` = query_len × group rows per key head."""
+    block_n, num_warps, num_stages, programs = _DECODE[element_bytes, max(64, padded_head(head_dim))]
+    block_m = max(16, padded_power_of_2(rows))
+    # Accumulators of many rows do not fit the registers of four warps.
+    many = block_m * padded_head(head_dim) > 8192 or (element_bytes == 4 and block_m > 16)
+    return TileConfig(
+        block_m=block_m,
+        block_n=block_n,
+        num_warps=8 if many else num_warps,
+        num_stages=num_stages,
+        programs_per_multiprocessor=programs,
+    )
+
+
+def varlen_config(*, max_query_len: int, group: int, head_dim: int, element_bytes: int) -> TileConfig:
+    """Return the tiles for any mix of query lengths up to ``max_query_len``."""
+    table = _VARLEN_SHORT if max_query_len * group <= 16 else _VARLEN
+    block_m, block_n, num_warps, num_stages = table[element_bytes, max(64, padded_head(head_dim))]
+    block_m = max(block_m, padded_power_of_2(group))
+    return TileConfig(block_m=block_m, block_n=block_n, num_warps=num_warps, num_stages=num_stages)
+
+
+def num_splits(*, num_pairs: int, max_context: int, multiprocessors: int, config: TileConfig) -> int:
+    """Return into how many parts the keys of each (request, key head) pair are split.
+
+    The fewest that give every multiprocessor enough programs, and all of them about as many; one part needs no second
+    kernel. ``max_context`` is the longest sequence that the block table can hold.
+    """
+    most = min(
+        MAX_SPLITS,
+        MAX_SPLIT_PROGRAMS * multiprocessors // num_pairs,
+        -(-max_context // config.block_n),
+    )
+    efficiency = {}
+    for splits in range(1, max(1, most) + 1):
+        programs = splits * num_pairs
+        busiest = max(-(-programs // multiprocessors), config.programs_per_multiprocessor)
+        efficiency[splits] = programs / (busiest * multiprocessors)
+    enough = min(_EFFICIENT, max(efficiency.values()))
+    return next(splits for splits, value in efficiency.items() if value >= enough)
+
+
+def workspace_rows(*, multiprocessors: int, group: int) -> int:
+    """Return how many partial results [head_dim] any split decode can leave at most, whatever the batch."""
+    return MAX_SPLIT_PROGRAMS * multiprocessors * min(MAX_ROWS, MAX_QUERY_LEN * group)

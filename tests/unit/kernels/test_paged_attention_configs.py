@@ -1,0 +1,87 @@
+"""Tiles and splits: what must hold for every batch, checked without a GPU."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from legato.kernels.paged_attention_configs import (
+    MAX_QUERY_LEN,
+    MAX_ROWS,
+    MAX_SPLITS,
+    TileConfig,
+    decode_config,
+    num_splits,
+    padded_head,
+    varlen_config,
+    workspace_rows,
+)
+
+HEADS = st.sampled_from([16, 64, 80, 96, 128, 192, 256])
+ELEMENT_BYTES = st.sampled_from([2, 4])
+SHARED_MEMORY_BYTES = 227 * 1024
+"""What a program may use on a Hopper GPU."""
+
+
+def tile_bytes(config: TileConfig, head_dim: int, element_bytes: int) -> int:
+    """Shared memory of queries, and of keys and values in all stages but the one that is being read."""
+    rows = config.block_m + 2 * config.block_n * (config.num_stages - 1)
+    return rows * padded_head(head_dim) * element_bytes
+
+
+@given(HEADS, ELEMENT_BYTES, st.integers(1, MAX_ROWS))
+def test_a_decode_tile_holds_its_rows_and_fits_in_shared_memory(head_dim: int, element_bytes: int, rows: int) -> None:
+    config = decode_config(rows=rows, head_dim=head_dim, element_bytes=element_bytes)
+    assert config.block_m >= max(rows, 16)
+    assert tile_bytes(config, head_dim, element_bytes) <= SHARED_MEMORY_BYTES
+
+
+@given(HEADS, ELEMENT_BYTES, st.integers(1, MAX_ROWS), st.integers(1, 8192))
+def test_a_varlen_tile_holds_a_whole_token(head_dim: int, element_bytes: int, group: int, max_query_len: int) -> None:
+    config = varlen_config(max_query_len=max_query_len, group=group, head_dim=head_dim, element_bytes=element_bytes)
+    assert config.block_m >= group
+    assert config.block_m & (config.block_m - 1) == 0
+    assert tile_bytes(config, head_dim, element_bytes) <= SHARED_MEMORY_BYTES
+
+
+@given(
+    num_reqs=st.integers(1, 1024),
+    num_kv_heads=st.integers(1, 16),
+    group=st.integers(1, 16),
+    query_len=st.integers(1, MAX_QUERY_LEN),
+    max_context=st.integers(1, 131_072),
+    multiprocessors=st.integers(1, 160),
+)
+def test_partial_results_of_any_batch_fit_in_the_workspace(
+    num_reqs: int, num_kv_heads: int, group: int, query_len: int, max_context: int, multiprocessors: int
+) -> None:
+    rows = query_len * group
+    if rows > MAX_ROWS:
+        return
+    config = decode_config(rows=rows, head_dim=128, element_bytes=2)
+    splits = num_splits(
+        num_pairs=num_reqs * num_kv_heads, max_context=max_context, multiprocessors=multiprocessors, config=config
+    )
+    assert 1 <= splits <= MAX_SPLITS
+    assert splits == 1 or splits * num_reqs * num_kv_heads * rows <= workspace_rows(
+        multiprocessors=multiprocessors, group=group
+    )
+
+
+@pytest.mark.parametrize(("num_pairs", "expected"), [(1024, 1), (256, 1), (512, 1)])
+def test_a_batch_that_fills_the_gpu_is_not_split(num_pairs: int, expected: int) -> None:
+    config = decode_config(rows=4, head_dim=128, element_bytes=2)
+    assert num_splits(num_pairs=num_pairs, max_context=8192, multiprocessors=132, config=config) == expected
+
+
+@pytest.mark.parametrize("num_pairs", [1, 8, 16, 64, 140, 200, 320])
+def test_a_batch_that_leaves_the_gpu_idle_is_split_until_it_is_nearly_even(num_pairs: int) -> None:
+    config = decode_config(rows=4, head_dim=128, element_bytes=2)
+    splits = num_splits(num_pairs=num_pairs, max_context=131_072, multiprocessors=132, config=config)
+    programs = splits * num_pairs
+    assert splits == MAX_SPLITS or programs / (-(-programs // 132) * 132) >= 0.9
+
+
+def test_no_part_is_made_for_keys_that_cannot_be() -> None:
+    config = decode_config(rows=4, head_dim=128, element_bytes=2)
+    assert num_splits(num_pairs=1, max_context=config.block_n, multiprocessors=132, config=config) == 1
+    assert num_splits(num_pairs=1, max_context=3 * config.block_n, multiprocessors=132, config=config) <= 3

@@ -1,0 +1,156 @@
+"""Paged attention and cache writes against plain torch: in Triton's interpreter, or on a GPU where there is one."""
+
+# ruff: noqa: E402 (Triton decides at its import whether kernels are interpreted)
+import os
+
+import pytest
+import torch
+
+ON_GPU = torch.accelerator.is_available()
+if not ON_GPU:
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+triton = pytest.importorskip("triton", reason="Triton is not installed")
+if not ON_GPU and not triton.knobs.runtime.interpret:
+    pytest.skip("there is no GPU, and Triton was imported without its interpreter", allow_module_level=True)
+numpy = pytest.importorskip("numpy", reason="Triton's interpreter computes with numpy")
+if not ON_GPU and tuple(map(int, numpy.__version__.split(".")[:2])) >= (2, 4):
+    pytest.skip(f"Triton's interpreter cannot run loops with numpy {numpy.__version__}", allow_module_level=True)
+
+from paged_attention_cases import PagedBatch, Shape, draw_batch, relative_error
+
+from legato.device.registry import open_device
+from legato.kernels.kv_store import store_keys_and_values_reference
+from legato.kernels.kv_store_triton import store_keys_and_values
+from legato.kernels.paged_attention_decode_triton import paged_attention_decode
+from legato.kernels.paged_attention_varlen_triton import paged_attention_varlen
+from legato.kernels.paged_attention_workspace import SplitWorkspace
+
+pytestmark = [pytest.mark.gpu] if ON_GPU else []
+DEVICE = "cuda" if ON_GPU else "cpu"
+TOLERANCE = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1e-2}
+UNTOUCHED = 7.0
+
+
+@pytest.fixture(autouse=True)
+def seed() -> None:
+    torch.manual_seed(0)
+
+
+def varlen(batch: PagedBatch) -> torch.Tensor:
+    out = torch.full(batch.query.shape, UNTOUCHED, dtype=batch.query.dtype, device=DEVICE)
+    paged_attention_varlen(
+        batch.query,
+        batch.key_cache,
+        batch.value_cache,
+        out,
+        query_start_loc=batch.query_start_loc,
+        seq_lens=batch.seq_lens,
+        block_table=batch.block_table,
+        max_query_len=int(batch.query_start_loc.diff().max()),
+        scale=batch.scale,
+        window=batch.shape.window,
+    )
+    return out
+
+
+def decode(batch: PagedBatch, num_splits: int) -> torch.Tensor:
+    out = torch.full(batch.query.shape, UNTOUCHED, dtype=batch.query.dtype, device=DEVICE)
+    rows = batch.query.shape[0] * batch.shape.num_heads * num_splits
+    workspace = SplitWorkspace(rows, batch.shape.head_dim, torch.device(DEVICE))
+    workspace.partial.fill_(float("nan"))
+    workspace.log_sums.fill_(float("nan"))
+    paged_attention_decode(
+        batch.query,
+        batch.key_cache,
+        batch.value_cache,
+        out,
+        seq_lens=batch.seq_lens,
+        block_table=batch.block_table,
+        query_len=batch.num_tokens // len(batch.seq_lens),
+        scale=batch.scale,
+        window=batch.shape.window,
+        num_splits=num_splits,
+        workspace=workspace,
+        dependent_launch=open_device("auto").facts.capability >= (9, 0),
+    )
+    return out
+
+
+SHAPES = [
+    Shape(),
+    Shape(group=1, num_kv_heads=1),
+    Shape(group=3, head_dim=96),
+    Shape(group=7, num_kv_heads=1, block_size=8),
+    Shape(group=8, num_kv_heads=1, head_dim=128, block_size=32),
+    Shape(head_dim=256, num_kv_heads=1, block_size=64),
+    Shape(dtype=torch.float16),
+    Shape(dtype=torch.float16, head_dim=128, group=4),
+    Shape(window=1),
+    Shape(window=20, group=3),
+    Shape(window=1000),
+    Shape(block_size=1),
+    Shape(head_dim=8, block_size=5),
+]
+if ON_GPU:
+    SHAPES += [
+        Shape(dtype=torch.bfloat16, head_dim=head_dim, group=group, window=window)
+        for head_dim in (64, 96, 128, 256)
+        for group in (1, 4, 8)
+        for window in (None, 50)
+    ]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_any_mix_of_query_lengths_equals_the_reference(shape: Shape) -> None:
+    batch = draw_batch(shape, [5, 1, 0, 40, 1], [5, 70, 0, 90, 1], padded_tokens=3, device=DEVICE)
+    out = varlen(batch)
+    assert relative_error(out[:-3], batch.expected()[:-3]) < TOLERANCE[shape.dtype]
+    assert (out[-3:] == UNTOUCHED).all()
+
+
+@pytest.mark.parametrize(("query_len", "num_splits"), [(1, 3), (4, 1)])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_a_decode_equals_the_reference_whatever_its_splits(shape: Shape, query_len: int, num_splits: int) -> None:
+    batch = draw_batch(shape, [query_len] * 3, [query_len, 33, 110], device=DEVICE)
+    assert relative_error(decode(batch, num_splits), batch.expected()) < TOLERANCE[shape.dtype]
+
+
+@pytest.mark.parametrize("query_len", [2, 7, 16])
+def test_every_width_of_draft_verification_equals_the_reference(query_len: int) -> None:
+    batch = draw_batch(Shape(group=4), [query_len] * 2, [query_len, 50], device=DEVICE)
+    assert relative_error(decode(batch, 2), batch.expected()) < 1e-5
+
+
+def test_more_splits_than_tiles_of_keys_leave_the_rest_unread() -> None:
+    batch = draw_batch(Shape(), [1, 1], [3, 100], device=DEVICE)
+    assert relative_error(decode(batch, 8), batch.expected()) < 1e-5
+
+
+@pytest.mark.parametrize("num_splits", [1, 2])
+def test_a_request_without_keys_is_zero_and_harms_no_other(num_splits: int) -> None:
+    batch = draw_batch(Shape(), [1, 1], [1, 40], device=DEVICE)
+    expected = batch.expected()
+    batch.seq_lens[0] = 0
+    out = decode(batch, num_splits)
+    assert (out[0] == 0).all()
+    assert relative_error(out[1], expected[1]) < 1e-5
+
+
+def test_more_requests_than_one_search_step_are_found() -> None:
+    batch = draw_batch(
+        Shape(num_kv_heads=1, group=1), [1] * 300, [1 + index % 5 for index in range(300)], device=DEVICE
+    )
+    assert relative_error(varlen(batch), batch.expected()) < 1e-5
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(("num_kv_heads", "head_dim"), [(2, 64), (3, 96), (1, 8)])
+def test_keys_and_values_land_in_their_slots_alone(num_kv_heads: int, head_dim: int, dtype: torch.dtype) -> None:
+    heads = torch.randn(5, 4 * num_kv_heads, head_dim, device=DEVICE).to(dtype)
+    key, value = heads[:, num_kv_heads : 2 * num_kv_heads], heads[:, -num_kv_heads:]
+    slots = torch.tensor([17, 3, 40, 16, 0], device=DEVICE)
+    found = torch.randn(2, 3, 16, num_kv_heads, head_dim, device=DEVICE).to(dtype)
+    expected = found.clone()
+    store_keys_and_values(key, value, found[0], found[1], slots)
+    store_keys_and_values_reference(key, value, expected[0], expected[1], slots)
+    assert torch.equal(found, expected)
