@@ -37,7 +37,7 @@ def chat(
     from legato.engine.llm import LLM
 
     console = Console(stderr=True)
-    llm = LLM(engine, console=console)
+    llm = LLM(engine.sized_for(1), console=console)
     console.print(HELP, style="dim")
     Conversation(llm, params, system, console).run()
 

@@ -46,7 +46,7 @@ def generate(
     from legato.engine.llm import LLM
 
     console = Console(stderr=True)
-    llm = LLM(engine, console=console)
+    llm = LLM(engine.sized_for(len(typed) * params.n), console=console)
     watch = Stopwatch()
     if len(typed) == 1 and params.n == 1 and stream and not as_json:
         _stream(llm, typed[0], params, watch, chat=chat, system=system)

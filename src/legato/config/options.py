@@ -4,13 +4,16 @@ The command line, the server and the documentation derive from these fields. ``l
 against a model and a device into an :class:`~legato.config.engine.EngineConfig`.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 MODEL = "Model"
 BATCHING = "Memory and batching"
 GRAPHS = "Attention and graphs"
 REQUESTS = "Requests"
+
+_FEW_REQUESTS = 16
+"""Up to this many, a batch of exactly that size starts sooner than one of the device's default size."""
 
 
 def option(
@@ -87,3 +90,9 @@ class EngineOptions:
     served_model_name: str | None = option(
         None, "Model name in the HTTP interface; default: the --model text.", panel=REQUESTS
     )
+
+    def sized_for(self, num_requests: int) -> "EngineOptions":
+        """Return options for so many requests and no more, where ``max_num_seqs`` is open: fewer graphs to capture."""
+        if self.max_num_seqs is not None or num_requests > _FEW_REQUESTS:
+            return self
+        return replace(self, max_num_seqs=num_requests)
