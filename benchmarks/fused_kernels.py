@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from importlib.metadata import version
 from itertools import cycle, islice
 from pathlib import Path
@@ -26,7 +27,7 @@ from triton.runtime.errors import OutOfResources
 from legato.attention.protocol import AttentionLayer
 from legato.config.model import ModelConfig, RopeConfig
 from legato.kernels import linear as few_rows
-from legato.kernels import linear_triton
+from legato.kernels import linear_triton, rms_norm_triton, rotary_triton, silu_mul_triton
 from legato.kernels.linear_tilings import GATED_TILINGS, TILINGS, Tiling, row_class
 from legato.kernels.rms_norm import add_rms_norm, add_rms_norm_reference, rms_norm, rms_norm_reference
 from legato.kernels.rotary import normalise_and_rotate, normalise_and_rotate_reference, rotate, rotate_reference
@@ -38,6 +39,8 @@ DTYPES = (torch.bfloat16, torch.float32)
 ROW_CLASSES = (1, 2, 4, 8, 16)
 BEYOND_L2_BYTES = 256 << 20
 MIN_LAUNCHES = 16
+CHAIN_LAYERS = 8
+CHAIN_TRIES = 100
 COMPILING_THREADS = min(16, os.cpu_count() or 1)
 Launch = Callable[[], object]
 
@@ -180,6 +183,30 @@ def product_checks(product: Product) -> Iterator[dict[str, object]]:
                 yield verdict(f"{label}{', bias' if vector is not None else ''}", found, exact.to(dtype))
 
 
+def config_of(width: Width, *, architecture: str, vocab_size: int, num_layers: int) -> ModelConfig:
+    """Return the configuration of a model of ``width``."""
+    return ModelConfig(
+        architecture=architecture,
+        vocab_size=vocab_size,
+        hidden_size=width.hidden,
+        intermediate_size=width.inner,
+        num_layers=num_layers,
+        num_heads=width.num_heads,
+        num_kv_heads=width.num_kv_heads,
+        head_dim=width.head_dim,
+        max_position_embeddings=512,
+        rms_norm_eps=1e-5,
+        rope=RopeConfig(),
+        tie_word_embeddings=True,
+    )
+
+
+def randomise(model: torch.nn.Module) -> None:
+    """Draw weights that keep activations near unit scale."""
+    for parameter in model.parameters():
+        parameter.data.normal_(0.0, parameter.shape[-1] ** -0.5 if parameter.dim() > 1 else 1.0)
+
+
 class NoAttention:
     """Gives the queries back, so that only the model's own operations are checked."""
 
@@ -193,25 +220,11 @@ class NoAttention:
 
 def model_check(architecture: str, dtype: torch.dtype) -> dict[str, object]:
     """Compare a small model on the GPU with the same weights in float32 on the CPU."""
-    width = WIDTHS[1]
-    config = ModelConfig(
-        architecture=architecture,
-        vocab_size=49152,
-        hidden_size=width.hidden,
-        intermediate_size=width.inner,
-        num_layers=2,
-        num_heads=width.num_heads,
-        num_kv_heads=width.num_kv_heads,
-        head_dim=width.head_dim,
-        max_position_embeddings=512,
-        rms_norm_eps=1e-5,
-        rope=RopeConfig(),
-        tie_word_embeddings=True,
-    )
+    config = config_of(WIDTHS[1], architecture=architecture, vocab_size=49152, num_layers=2)
     ours = model_class(architecture)(config, dtype, DEVICE)
     plain = model_class(architecture)(config, torch.float32, torch.device("cpu"))
+    randomise(ours)
     for parameter, copy in zip(ours.parameters(), plain.parameters(), strict=True):
-        parameter.data.normal_(0.0, parameter.shape[-1] ** -0.5 if parameter.dim() > 1 else 1.0)
         copy.data.copy_(parameter.data)
     found, expected = [], []
     for num_tokens in (1, 4, 40):
@@ -252,15 +265,20 @@ def angles(num_tokens: int, rotary_dim: int, dtype: torch.dtype) -> tuple[torch.
 # Times
 
 
-def microseconds(launches: Sequence[Launch], *, replays: int = 6, repeats: int = 3) -> float:
-    """Return the time of one launch: the best of ``repeats`` runs of ``replays`` replays of all of them in a graph."""
-    launches = list(islice(cycle(launches), max(MIN_LAUNCHES, len(launches))))
+def capture(launches: Sequence[Launch]) -> tuple[torch.cuda.CUDAGraph, object]:
+    """Return a graph of all launches, and what the last of them returned."""
     launches[0]()  # compiles
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        for launch in launches:
-            launch()
+        results = [launch() for launch in launches]
+    return graph, results[-1]
+
+
+def microseconds(launches: Sequence[Launch], *, replays: int = 6, repeats: int = 3) -> float:
+    """Return the time of one launch: the best of ``repeats`` runs of ``replays`` replays of all of them in a graph."""
+    launches = list(islice(cycle(launches), max(MIN_LAUNCHES, len(launches))))
+    graph, _ = capture(launches)
     graph.replay()
     best = math.inf
     for _ in range(repeats):
@@ -310,6 +328,53 @@ def time_small(width: Width, num_rows: int) -> Iterator[dict[str, object]]:
         }
 
 
+class QueriesAlone:
+    """Gives the queries back as they lie, so that a layer is timed without attention."""
+
+    def attend(
+        self, layer: AttentionLayer, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
+    ) -> torch.Tensor:
+        """Return the queries, [num_tokens, num_heads * head_dim]."""
+        return query.flatten(1)
+
+
+@contextmanager
+def early_start(allowed: bool) -> Iterator[None]:
+    """Let kernels start before their predecessor has ended, or not, for what is launched or captured inside."""
+    modules = (linear_triton, rms_norm_triton, rotary_triton, silu_mul_triton)
+    usual = linear_triton.has_dependent_launch
+    for module in modules:
+        module.has_dependent_launch = usual if allowed else lambda device: False
+    try:
+        yield
+    finally:
+        for module in modules:
+            module.has_dependent_launch = usual
+
+
+def time_chain() -> Iterator[dict[str, object]]:
+    """Time layers of Llama-3.1-8B without attention, with and without early starts, which must not change a bit."""
+    config = config_of(WIDTHS[0], architecture="LlamaForCausalLM", vocab_size=1024, num_layers=CHAIN_LAYERS)
+    model = model_class(config.architecture)(config, torch.bfloat16, DEVICE)
+    randomise(model)
+    for num_rows in (1, 8):
+        feed = torch.arange(num_rows, device=DEVICE), torch.arange(num_rows, device=DEVICE) + 3
+        times: dict[bool, float] = {}
+        forward = lambda feed=feed: model(*feed, QueriesAlone())  # noqa: E731
+        for allowed in (False, True):
+            with early_start(allowed):
+                times[allowed] = microseconds([forward]) / CHAIN_LAYERS
+        with early_start(False):
+            expected = forward()
+        with early_start(True):
+            graph, found = capture([forward])
+        differing = 0
+        for _ in range(CHAIN_TRIES):
+            graph.replay()
+            differing += not torch.equal(found, expected)
+        yield {"rows": num_rows, "us": times[True], "without_early_start_us": times[False], "differing": differing}
+
+
 class Bench:
     """Copies of a product's weights, and the launches over them."""
 
@@ -330,6 +395,15 @@ class Bench:
         if self.product.gated:
             return microseconds([lambda weight=weight: silu_mul(inputs @ weight.t()) for weight in self.weights])
         return microseconds([lambda weight=weight: torch.mm(inputs, weight.t(), out=out) for weight in self.weights])
+
+    def check(self, num_rows: int, tiling: Tiling) -> dict[str, object]:
+        """Compare what ``tiling`` computes with torch's product."""
+        inputs, out = self.tensors(num_rows)
+        kernel = linear_triton.gated_linear if self.product.gated else linear_triton.linear
+        kernel(inputs, self.weights[0], None, out, tiling)
+        exact = inputs.float() @ self.weights[0].float().t()
+        exact = silu_mul_reference(exact) if self.product.gated else exact
+        return verdict(f"{self.product.name}, {num_rows} rows, {tiling}", out, exact.bfloat16())
 
     def launches(self, num_rows: int, tiling: Tiling) -> list[Launch]:
         """Return a launch for each copy."""
@@ -396,6 +470,7 @@ def time_products(model: str, product: Product, *, tuning: bool) -> Iterator[dic
             "table_us": None if tiling is None else times[tiling],
             "best": best,
             "best_us": None if best is None else times[best],
+            "check": None if best is None else bench.check(num_rows, best),
             "tried": [(*tried, round(us, 2)) for tried, us in times.items()],
         }
 
@@ -409,15 +484,18 @@ def print_tables(rows: Iterable[dict]) -> None:
     for gated in (False, True):
         print("\nGATED_TILINGS" if gated else "\nTILINGS")
         for row in rows:
-            if row["gated"] == gated and row["best"] and row["best_us"] < row["torch_us"]:
+            if row["gated"] == gated and row["best"] and row["check"]["correct"] and row["best_us"] < row["torch_us"]:
                 print(f"    {row['key']}: Tiling({', '.join(map(str, row['best']))}),")
 
 
-def print_report(small: list[dict], products: list[dict]) -> None:
+def print_report(small: list[dict], chain: list[dict], products: list[dict]) -> None:
     """Print times, and what the products of a whole step add up to."""
     print(f"\n{'operation':<22}{'model':<14}{'rows':>5}{'µs':>8}{'torch':>8}")
     for row in small:
         print(f"{row['operation']:<22}{row['model']:<14}{row['rows']:>5}{row['us']:>8.2f}{row['torch_us']:>8.2f}")
+    print("\na layer of llama-3.1-8b without attention, µs: rows, with early starts, without; results that differ")
+    for row in chain:
+        print(f"{row['rows']:>5}{row['us']:>9.2f}{row['without_early_start_us']:>9.2f}{row['differing']:>5}")
     print(f"\n{'product':<10}{'model':<14}{'rows':>5}{'table µs':>10}{'best µs':>9}{'TB/s':>6}{'torch µs':>10}  tiling")
     for row in products:
         best, us = row["best"], row["best_us"]
@@ -444,18 +522,21 @@ def main() -> int:
     torch.manual_seed(0)
     torch.backends.cuda.matmul.allow_tf32 = False
     checks = check_all()
-    wrong = sum(not check["correct"] for check in checks)
-    print(f"{len(checks)} checks, {wrong} wrong, {time.perf_counter() - started:.0f} s", flush=True)
+    print(f"{len(checks)} checks, {time.perf_counter() - started:.0f} s", flush=True)
     small = [row for width in WIDTHS[:2] for num_rows in (1, 8) for row in time_small(width, num_rows)]
-    products = []
+    chain = list(time_chain())
+    products: list[dict] = []
     for model, those in PRODUCTS.items():
         for product in those:
             products += time_products(model, product, tuning=options.tune)
             torch.cuda.empty_cache()
             print(f"{model} {product.name}, {time.perf_counter() - started:.0f} s", flush=True)
+    checks += [row["check"] for row in products if row["check"]]
+    wrong = [check for check in checks if not check["correct"]]
     if options.tune:
         print_tables(products)
-    print_report(small, products)
+    print_report(small, chain, products)
+    print(f"\n{len(checks)} checks, {len(wrong)} wrong, {time.perf_counter() - started:.0f} s")
     if options.output:
         environment = {name: version(name) for name in ("torch", "triton")} | {
             "device": torch.cuda.get_device_name(),
@@ -465,13 +546,14 @@ def main() -> int:
             "command": " ".join(sys.argv),
             "environment": environment,
             "seconds": time.perf_counter() - started,
-            "checks": {"run": len(checks), "wrong": [check for check in checks if not check["correct"]]},
+            "checks": {"run": len(checks), "wrong": wrong},
             "operations": small,
+            "chain": chain,
             "products": products,
         }
         options.output.parent.mkdir(parents=True, exist_ok=True)
         options.output.write_text(json.dumps(report, indent=1) + "\n")
-    return 1 if wrong else 0
+    return 1 if wrong or any(row["differing"] for row in chain) else 0
 
 
 if __name__ == "__main__":

@@ -5,6 +5,13 @@ import torch
 import triton
 import triton.language as tl
 
+from legato.kernels.dependent_launch_triton import (
+    has_dependent_launch,
+    launch_options,
+    start_successor,
+    wait_for_predecessors,
+)
+
 _BLOCK = 1024
 _NUM_WARPS = 4
 
@@ -18,8 +25,16 @@ def silu_times(gate: tl.tensor, up: tl.tensor, dtype: tl.constexpr) -> tl.tensor
 
 @triton.jit
 def _silu_mul_kernel(
-    gate_up: tl.tensor, out: tl.tensor, row_stride: tl.tensor, SIZE: tl.constexpr, BLOCK: tl.constexpr
+    gate_up: tl.tensor,
+    out: tl.tensor,
+    row_stride: tl.tensor,
+    SIZE: tl.constexpr,
+    BLOCK: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ) -> None:
+    if DEPENDENT:
+        start_successor()
+        wait_for_predecessors()
     row = tl.program_id(0).to(tl.int64)
     columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = columns < SIZE
@@ -35,5 +50,13 @@ def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
     assert gate_up.stride(1) == 1
     out = torch.empty((num_tokens, size), dtype=gate_up.dtype, device=gate_up.device)
     grid = (num_tokens, triton.cdiv(size, _BLOCK))
-    _silu_mul_kernel[grid](gate_up, out, gate_up.stride(0), SIZE=size, BLOCK=_BLOCK, num_warps=_NUM_WARPS)
+    _silu_mul_kernel[grid](
+        gate_up,
+        out,
+        gate_up.stride(0),
+        SIZE=size,
+        BLOCK=_BLOCK,
+        **launch_options(has_dependent_launch(gate_up.device)),
+        num_warps=_NUM_WARPS,
+    )
     return out
