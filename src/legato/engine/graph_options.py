@@ -72,7 +72,11 @@ def _parse(text: str | None) -> dict[str, Any]:
             "--compilation-config has settings that Legato does not know",
             {"requested": ", ".join(unknown), "options": ", ".join(_KNOWN)},
         )
-    return value
+    settings = {name: setting for name, setting in value.items() if setting is not None}
+    for name in ("full_cuda_graph", "separate_attention_routine"):
+        if not isinstance(settings.get(name, False), bool):
+            raise ConfigError(f"{name} is true or false", {"requested": settings[name]})
+    return settings
 
 
 def _foreign_policy(foreign: dict[str, Any]) -> GraphPolicy | None:
@@ -96,7 +100,8 @@ def _foreign_policy(foreign: dict[str, Any]) -> GraphPolicy | None:
 def _checked_sizes(sizes: Any) -> tuple[int, ...] | None:
     if sizes is None:
         return None
-    if not sizes or not all(isinstance(size, int) and size > 0 for size in sizes):
+    good = isinstance(sizes, (list, tuple)) and all(type(size) is int and size > 0 for size in sizes)
+    if not good or not sizes:
         raise ConfigError(
             "graph sizes are positive numbers of tokens", {"requested": sizes, "options": "--graph-sizes 1,2,4,8"}
         )

@@ -112,7 +112,7 @@ def _cache(
     """Return the cache's size, and the longest sequence: the user's, or as much of the model's as fits."""
     if not 1 <= options.block_size <= 1024:
         raise ConfigError("block size is out of range", {"requested": options.block_size, "limit": "1 to 1024"})
-    longest = options.max_model_len or model.max_position_embeddings
+    longest = model.max_position_embeddings if options.max_model_len is None else options.max_model_len
     if not 1 <= longest <= model.max_position_embeddings:
         raise ConfigError(
             "--max-model-len is out of range",
