@@ -9,7 +9,10 @@ import numpy as np
 import torch
 
 from legato.attention.backends.reference import ReferenceBackend
+from legato.attention.graph_support import GraphSupport, Support
 from legato.attention.protocol import AttentionContext, AttentionLayer, AttentionMetadata
+from legato.attention.setup import AttentionSetup
+from legato.kvcache.spec import KVSpec
 from legato.kvcache.storage import LayerCache
 from legato.models.llama import LlamaForCausalLM
 from legato.runner.buffers import InputBuffer
@@ -97,3 +100,13 @@ def fill_by_rebuilding(
     self.host_np[: len(values)] = values
     self.host_np[len(values) : padded_len] = self.pad_value if pad_value is None else pad_value
     object.__setattr__(self, "device", self.host.clone())
+
+
+class UniformOnlyBackend(ReferenceBackend):
+    """No fault, but less support than a policy may ask for."""
+
+    name: ClassVar[str] = "uniform_only"
+
+    @classmethod
+    def support(cls, setup: AttentionSetup, spec: KVSpec) -> Support:
+        return Support(level=GraphSupport.UNIFORM, reason="two routines")

@@ -75,14 +75,14 @@ def request(
     arrival: float = 0.0,
     **params: object,
 ) -> Request:
-    """A request that ends by length; greedy unless a temperature is given."""
+    """A request that ends by length or by its own stop tokens; greedy unless a temperature is given."""
     sampling = SamplingParams(**({"temperature": 0.0, "max_tokens": max_tokens, "ignore_eos": True} | params))
     return Request(
         request_id=request_id,
         prompt_token_ids=tuple(prompt),
         params=sampling,
         seed=seed,
-        stop_token_ids=frozenset(),
+        stop_token_ids=frozenset(sampling.stop_token_ids),
         max_tokens=max_tokens,
         arrival=arrival,
     )
