@@ -41,7 +41,7 @@ def select_backend(requested: str, setup: AttentionSetup, groups: tuple[LayerGro
         except BackendError as error:
             if requested != "auto":
                 raise
-            refused.append((name, error.summary + ": " + str(error.details.get("limit", ""))))
+            refused.append((name, "; ".join(map(str, error.details.values()))))
             continue
         return BackendChoice(name=name, backend=backend, support=support, passed_over=tuple(refused))
     raise BackendError(f"no attention backend serves this model on {setup.device}", dict(refused))

@@ -3,6 +3,7 @@
 import pytest
 
 from legato.cli.prompts import chat_messages, parse_token_ids, typed_prompts
+from legato.config.options import EngineOptions
 from legato.errors import RequestError
 
 
@@ -32,3 +33,9 @@ def test_no_prompt_at_all_is_refused() -> None:
 def test_a_system_message_stands_before_the_question() -> None:
     assert [message["role"] for message in chat_messages("hello", "be brief")] == ["system", "user"]
     assert chat_messages("hello", None) == [{"role": "user", "content": "hello"}]
+
+
+def test_an_engine_for_few_outputs_has_no_more_places_unless_the_user_said_so() -> None:
+    assert EngineOptions().sized_for(3).max_num_seqs == 3
+    assert EngineOptions().sized_for(17).max_num_seqs is None
+    assert EngineOptions(max_num_seqs=8).sized_for(3).max_num_seqs == 8
