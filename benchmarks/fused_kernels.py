@@ -41,6 +41,7 @@ BEYOND_L2_BYTES = 256 << 20
 MIN_LAUNCHES = 16
 CHAIN_LAYERS = 8
 CHAIN_TRIES = 100
+PREFETCHED_BYTES = (0, 8192, 16384, 32768, 65536)
 COMPILING_THREADS = min(16, os.cpu_count() or 1)
 Launch = Callable[[], object]
 
@@ -339,15 +340,17 @@ class QueriesAlone:
 
 
 @contextmanager
-def early_start(allowed: bool) -> Iterator[None]:
-    """Let kernels start before their predecessor has ended, or not, for what is launched or captured inside."""
+def early_start(prefetched_bytes: int | None) -> Iterator[None]:
+    """Let kernels start before their predecessor has ended and draw so much near; None: each starts after the last."""
     modules = (linear_triton, rms_norm_triton, rotary_triton, silu_mul_triton)
-    usual = linear_triton.has_dependent_launch
+    usual, usual_bytes = linear_triton.has_dependent_launch, linear_triton.PREFETCHED_BYTES
+    linear_triton.PREFETCHED_BYTES = prefetched_bytes or 0
     for module in modules:
-        module.has_dependent_launch = usual if allowed else lambda device: False
+        module.has_dependent_launch = usual if prefetched_bytes is not None else lambda device: False
     try:
         yield
     finally:
+        linear_triton.PREFETCHED_BYTES = usual_bytes
         for module in modules:
             module.has_dependent_launch = usual
 
@@ -359,20 +362,18 @@ def time_chain() -> Iterator[dict[str, object]]:
     randomise(model)
     for num_rows in (1, 8):
         feed = torch.arange(num_rows, device=DEVICE), torch.arange(num_rows, device=DEVICE) + 3
-        times: dict[bool, float] = {}
         forward = lambda feed=feed: model(*feed, QueriesAlone())  # noqa: E731
-        for allowed in (False, True):
-            with early_start(allowed):
-                times[allowed] = microseconds([forward]) / CHAIN_LAYERS
-        with early_start(False):
+        with early_start(None):
             expected = forward()
-        with early_start(True):
-            graph, found = capture([forward])
-        differing = 0
-        for _ in range(CHAIN_TRIES):
-            graph.replay()
-            differing += not torch.equal(found, expected)
-        yield {"rows": num_rows, "us": times[True], "without_early_start_us": times[False], "differing": differing}
+        for prefetched_bytes in (None, *PREFETCHED_BYTES):
+            with early_start(prefetched_bytes):
+                us = microseconds([forward]) / CHAIN_LAYERS
+                graph, found = capture([forward])
+            differing = 0
+            for _ in range(CHAIN_TRIES):
+                graph.replay()
+                differing += not torch.equal(found, expected)
+            yield {"rows": num_rows, "prefetched_bytes": prefetched_bytes, "us": us, "differing": differing}
 
 
 class Bench:
@@ -493,9 +494,12 @@ def print_report(small: list[dict], chain: list[dict], products: list[dict]) -> 
     print(f"\n{'operation':<22}{'model':<14}{'rows':>5}{'µs':>8}{'torch':>8}")
     for row in small:
         print(f"{row['operation']:<22}{row['model']:<14}{row['rows']:>5}{row['us']:>8.2f}{row['torch_us']:>8.2f}")
-    print("\na layer of llama-3.1-8b without attention, µs: rows, with early starts, without; results that differ")
+    print(
+        "\na layer of llama-3.1-8b without attention: rows, bytes drawn near, µs, results that differ"
+    )
     for row in chain:
-        print(f"{row['rows']:>5}{row['us']:>9.2f}{row['without_early_start_us']:>9.2f}{row['differing']:>5}")
+        start = "no early start" if row["prefetched_bytes"] is None else row["prefetched_bytes"]
+        print(f"{row['rows']:>5}{start:>16}{row['us']:>9.2f}{row['differing']:>5}")
     print(f"\n{'product':<10}{'model':<14}{'rows':>5}{'table µs':>10}{'best µs':>9}{'TB/s':>6}{'torch µs':>10}  tiling")
     for row in products:
         best, us = row["best"], row["best_us"]
