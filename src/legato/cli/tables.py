@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.table import Table
+from rich.text import Text
 
 from legato.observability.stats import EngineStats
 
@@ -17,7 +18,7 @@ def table(
     for column in columns:
         result.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
     for row in rows:
-        result.add_row(*("-" if cell is None else str(cell) for cell in row))
+        result.add_row(*(Text("-" if cell is None else str(cell)) for cell in row))  # Text: brackets are no markup
     return result
 
 

@@ -22,7 +22,7 @@ class BuildProgress:
     def decisions(self, decisions: Collection[Decision]) -> None:
         """Print each choice that was made for the user."""
         for decision in decisions:
-            self._console.print(f"[dim]{decision}[/dim]", highlight=False)
+            self._console.print(str(decision), style="dim", markup=False, highlight=False)
 
     @contextmanager
     def loading(self, name: str) -> Iterator[Callable[[int, int], None]]:
@@ -43,7 +43,8 @@ class BuildProgress:
         self._console.print(f"[dim]loaded {report}[/dim]", highlight=False)
         if report.unexpected:
             names = ", ".join(report.unexpected[:3])
-            self._console.print(f"[yellow]{len(report.unexpected)} tensors are not used:[/yellow] {names}, …")
+            text = f"{len(report.unexpected)} tensors are not used: {names}, …"
+            self._console.print(text, style="yellow", markup=False, highlight=False)
 
     @contextmanager
     def capturing(self, total: int) -> Iterator[Callable[[int, int, GraphKey], None]]:
@@ -68,4 +69,5 @@ class BuildProgress:
             f"[dim]captured {len(graphs)} graphs in {seconds:.2f} s, {megabytes:.1f} MB[/dim]", highlight=False
         )
         for drop in dropped:
-            self._console.print(f"[red]dropped {drop.key}[/red]: {drop.reason}: {drop.detail}", highlight=False)
+            text = f"dropped {drop.key}: {drop.reason}: {drop.detail}"
+            self._console.print(text, style="red", markup=False, highlight=False)

@@ -60,3 +60,7 @@ def test_typed_sampling_is_greedy_unless_told_otherwise() -> None:
     assert params.greedy
     assert params.seed == 3
     assert SamplingOptions(temperature=0.5, stop=("a,b",), n=2).params(seed=0).stop == ("a,b",)
+
+
+def test_square_brackets_in_a_cell_are_shown_as_they_are() -> None:
+    assert "legato[fa3]" in rendered(records_table("Backends", [{"reason": "pip install 'legato[fa3]'"}]))
