@@ -5,6 +5,7 @@ but persistent buffers behind, so that they may use the same memory.
 """
 
 import ctypes
+from typing import Any
 
 import torch
 
@@ -28,7 +29,7 @@ class CudaGraph:
 class CudaCapture:
     """Implements :class:`~legato.device.protocol.Capture` with a stream capture."""
 
-    def __init__(self, pool: tuple[int, int], stream: "torch.cuda.Stream") -> None:
+    def __init__(self, pool: Any, stream: "torch.cuda.Stream") -> None:
         self._pool = pool
         self._stream = stream
         self._inference = torch.inference_mode()
