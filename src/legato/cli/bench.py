@@ -14,6 +14,7 @@ from rich.table import Table
 from legato.cli import tables
 from legato.cli.dataclass_options import takes_options
 from legato.config.options import EngineOptions, option
+from legato.graphs.modes import GraphPolicy
 
 if TYPE_CHECKING:  # they import torch
     from legato.bench.contestant import Contestant
@@ -39,7 +40,7 @@ class LatencyOptions:
     mode: tuple[str, ...] = option(
         (),
         "Graph policy to measure; repeated, the policies take turns. Default: that of --graph-policy.",
-        metavar="POLICY",
+        choices=tuple(map(str, GraphPolicy)),
         panel=WORKLOAD,
     )
     peer: str = option("none", "Engine to measure in the same run.", choices=("none", "transformers"), panel=WORKLOAD)

@@ -8,6 +8,7 @@ import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import MISSING, Field, fields, is_dataclass
+from enum import StrEnum
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -80,7 +81,10 @@ def _annotation(field: "Field[Any]", hint: Any) -> Any:
         extra["metavar"] = ""  # it takes no value
         declarations = [f"{declarations[0]}/--no-{declarations[0].removeprefix('--')}", *declarations[1:]]
     elif choices := metadata.get("choices"):
-        value_type = Literal.__getitem__(choices)
+        if get_origin(value_type) is tuple:
+            value_type = list[StrEnum("Choice", list(zip(choices, choices, strict=True)))]  # type: ignore[misc]
+        else:
+            value_type = Literal.__getitem__(choices)
         extra["metavar"], extra["help"] = "NAME", f"{metadata['help']} One of {', '.join(choices)}."
     elif get_origin(value_type) is tuple and get_args(value_type)[0] is int:
         value_type, extra["parser"] = str, comma_separated_integers
@@ -107,7 +111,7 @@ def _typed_default(field: "Field[Any]") -> Any:
 
 
 def _as_field(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+    return tuple(map(str, value)) if isinstance(value, list) else value
 
 
 def _without_none(hint: Any) -> tuple[Any, bool]:

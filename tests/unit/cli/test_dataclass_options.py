@@ -22,6 +22,7 @@ class Options:
     sizes: tuple[int, ...] | None = option(None, "Sizes.", metavar="N,N,…")
     widths: tuple[int, ...] = option((1, 2), "Widths.")
     words: tuple[str, ...] = option((), "Words.")
+    tones: tuple[str, ...] = option((), "Tones.", choices=("low", "high"))
     caching: bool = option(True, "Whether to cache.")
     settings: str | None = option(None, "Settings.", aliases=("-cc",))
 
@@ -54,6 +55,12 @@ def test_every_kind_of_field_can_be_typed() -> None:
 
 def test_strings_are_repeated_since_they_may_hold_commas() -> None:
     assert parse("--words", "a,b", "--words", "c").words == ("a,b", "c")
+
+
+def test_each_of_several_choices_is_checked() -> None:
+    assert parse("--tones", "low", "--tones", "high").tones == ("low", "high")
+    with pytest.raises(ConfigError, match=r"(?s)flat.*low.*high"):
+        parse("--tones", "low", "--tones", "flat")
 
 
 def test_an_alias_of_two_letters_is_one_option() -> None:
