@@ -9,8 +9,13 @@ is a host integer; how many keys a share has follows from the real length, read 
 import torch
 import triton
 import triton.language as tl
-import triton.language.extra.cuda as tl_cuda
 
+from legato.kernels.dependent_launch_triton import (
+    has_dependent_launch,
+    launch_options,
+    start_successor,
+    wait_for_predecessors,
+)
 from legato.kernels.paged_attention_configs import TileConfig, decode_config, padded_head, padded_power_of_2
 from legato.kernels.paged_attention_loop_triton import (
     LOG2_E,
@@ -23,7 +28,7 @@ from legato.kernels.paged_attention_loop_triton import (
 from legato.kernels.paged_attention_workspace import SplitWorkspace
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["table_stride"])
 def _split_kernel(
     query: tl.tensor,
     out: tl.tensor,
@@ -38,7 +43,6 @@ def _split_kernel(
     table_stride: tl.tensor,
     scale: tl.tensor,
     SPLIT: tl.constexpr,
-    DEPENDENT_LAUNCH: tl.constexpr,
     QUERY_LEN: tl.constexpr,
     WINDOW: tl.constexpr,
     KV_HEADS: tl.constexpr,
@@ -49,10 +53,12 @@ def _split_kernel(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     PRECISION: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ) -> None:
     """Attend one request's rows of one key head to one share of its keys."""
-    if DEPENDENT_LAUNCH:
-        tl_cuda.gdc_launch_dependents()
+    if DEPENDENT:
+        start_successor()
+        wait_for_predecessors()
     kv_head, split, request = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     num_splits = tl.num_programs(1)
     seq_len = tl.load(seq_lens + request)
@@ -90,15 +96,16 @@ def _join_kernel(
     log_sums: tl.tensor,
     out: tl.tensor,
     out_stride: tl.tensor,
-    DEPENDENT_LAUNCH: tl.constexpr,
     SPLITS: tl.constexpr,
     SPLITS_PADDED: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     HEAD_PADDED: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ) -> None:
     """Join the shares of one token and head, each weighted by its part of the softmax's sum."""
-    if DEPENDENT_LAUNCH:
-        tl_cuda.gdc_wait()
+    if DEPENDENT:
+        start_successor()
+        wait_for_predecessors()
     head, token = tl.program_id(0), tl.program_id(1).to(tl.int64)
     split, column = tl.arange(0, SPLITS_PADDED), tl.arange(0, HEAD_PADDED)
     place = (token * tl.num_programs(0) + head) * SPLITS + split
@@ -128,13 +135,11 @@ def paged_attention_decode(
     num_splits: int,
     workspace: SplitWorkspace,
     config: TileConfig | None = None,
-    dependent_launch: bool = False,
 ) -> None:
     """Write ``out`` [num_reqs * query_len, num_heads, head_dim] of a batch in which all have ``query_len`` tokens.
 
     ``query`` as ``out``, caches [num_blocks, block_size, num_kv_heads, head_dim] contiguous, ``seq_lens`` [num_reqs]
-    int32, ``block_table`` [num_reqs, max_blocks] int32. ``dependent_launch`` lets the second kernel start while the
-    first one ends (compute capability 9.0 and later).
+    int32, ``block_table`` [num_reqs, max_blocks] int32.
     """
     num_heads, head_dim = query.shape[1:]
     block_size, num_kv_heads = key_cache.shape[1:3]
@@ -156,7 +161,6 @@ def paged_attention_decode(
         block_table.stride(0),
         scale * LOG2_E,
         SPLIT=num_splits > 1,
-        DEPENDENT_LAUNCH=dependent_launch and num_splits > 1,
         QUERY_LEN=query_len,
         WINDOW=window or 0,
         KV_HEADS=num_kv_heads,
@@ -166,30 +170,27 @@ def paged_attention_decode(
         BLOCK_M=config.block_m,
         BLOCK_N=config.block_n,
         PRECISION=dot_precision(query.dtype),
+        **launch_options(has_dependent_launch(query.device)),
         num_warps=config.num_warps,
         num_stages=config.num_stages,
     )
     if num_splits > 1:
-        _join(out, workspace, num_splits, head, dependent_launch=dependent_launch)
+        _join(out, workspace, num_splits, head)
 
 
-def _join(
-    out: torch.Tensor, workspace: SplitWorkspace, num_splits: int, head: dict[str, int], *, dependent_launch: bool
-) -> None:
+def _join(out: torch.Tensor, workspace: SplitWorkspace, num_splits: int, head: dict[str, int]) -> None:
     """Launch the second kernel; ``out`` [num_tokens, num_heads, head_dim]."""
     num_tokens, num_heads, _ = out.shape
     splits_padded = padded_power_of_2(num_splits)
     elements = splits_padded * head["HEAD_PADDED"]
-    options: dict[str, bool] = {"launch_pdl": True} if dependent_launch else {}
     _join_kernel[(num_heads, num_tokens)](
         workspace.partial,
         workspace.log_sums,
         out,
         out.stride(0),
-        DEPENDENT_LAUNCH=dependent_launch,
         SPLITS=num_splits,
         SPLITS_PADDED=splits_padded,
         **head,
         num_warps=min(8, max(1, elements // 1024)),
-        **options,
+        **launch_options(has_dependent_launch(out.device)),
     )

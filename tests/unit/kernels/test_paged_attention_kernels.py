@@ -18,7 +18,6 @@ if not ON_GPU and tuple(map(int, numpy.__version__.split(".")[:2])) >= (2, 4):
 
 from paged_attention_cases import PagedBatch, Shape, draw_batch, relative_error
 
-from legato.device.registry import open_device
 from legato.kernels.kv_store import store_keys_and_values_reference
 from legato.kernels.kv_store_triton import store_keys_and_values
 from legato.kernels.paged_attention_decode_triton import paged_attention_decode
@@ -71,7 +70,6 @@ def decode(batch: PagedBatch, num_splits: int) -> torch.Tensor:
         window=batch.shape.window,
         num_splits=num_splits,
         workspace=workspace,
-        dependent_launch=open_device("auto").facts.capability >= (9, 0),
     )
     return out
 

@@ -26,9 +26,6 @@ from legato.kernels.paged_attention_workspace import SplitWorkspace
 from legato.kvcache.spec import FullAttentionSpec, KVSpec
 from legato.kvcache.storage import LayerCache
 
-_DEPENDENT_LAUNCH = (9, 0)
-"""Compute capability from which on a kernel can start while the one before it ends."""
-
 
 class TritonBackend:
     """Split-KV decode for uniform batches, one varlen kernel for everything else."""
@@ -37,7 +34,6 @@ class TritonBackend:
 
     def __init__(self, setup: AttentionSetup) -> None:
         self._multiprocessors = setup.device.num_multiprocessors
-        self._dependent_launch = setup.device.capability >= _DEPENDENT_LAUNCH
         self._workspace = SplitWorkspace(
             workspace_rows(
                 multiprocessors=self._multiprocessors, group=setup.model.num_heads // setup.model.num_kv_heads
@@ -122,7 +118,6 @@ class TritonBackend:
             ),
             workspace=self._workspace,
             config=config,
-            dependent_launch=self._dependent_launch,
         )
 
 
