@@ -165,6 +165,12 @@ def print_table(rows: list[dict[str, Any]]) -> None:
         print(f"{row['row']:45} {row['backend']:11} {row['us']:8.1f} {rates}")
 
 
+def save(path: Path | None, results: dict[str, Any]) -> None:
+    """Write all results so far, where a path was given."""
+    if path:
+        path.write_text(json.dumps(results, indent=1) + "\n")
+
+
 def main() -> int:
     """Run what the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -179,14 +185,14 @@ def main() -> int:
     results: dict[str, Any] = {"environment": environment(facts)}
     with torch.inference_mode():
         results["checks"] = [] if arguments.skip_checks else run_checks(names, facts, device)
+        results["rows"] = run_times(names, facts, device)
+        save(arguments.output, results)  # tuning takes minutes: what is known by now is kept
         if arguments.tune:
             results["tuning"] = run_tuning(facts, device)
-        results["rows"] = run_times(names, facts, device)
+            save(arguments.output, results)
     print_table(results["rows"])
     failed = [check for check in results["checks"] if not check.get("ok", True)]
     print(f"\n{len(results['checks'])} checks, {len(failed)} failed", *(f"{c['backend']}: {c['case']}" for c in failed))
-    if arguments.output:
-        arguments.output.write_text(json.dumps(results, indent=1) + "\n")
     return 1 if failed else 0
 
 

@@ -90,13 +90,13 @@ def _split_kernel(
         store_rows(out, token * out_stride + head * HEAD_DIM, live, accumulated, HEAD_DIM, HEAD_PADDED)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_splits"])
 def _join_kernel(
     partial: tl.tensor,
     log_sums: tl.tensor,
     out: tl.tensor,
     out_stride: tl.tensor,
-    SPLITS: tl.constexpr,
+    num_splits: tl.tensor,
     SPLITS_PADDED: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     HEAD_PADDED: tl.constexpr,
@@ -108,8 +108,8 @@ def _join_kernel(
         wait_for_predecessors()
     head, token = tl.program_id(0), tl.program_id(1).to(tl.int64)
     split, column = tl.arange(0, SPLITS_PADDED), tl.arange(0, HEAD_PADDED)
-    place = (token * tl.num_programs(0) + head) * SPLITS + split
-    log_sum = tl.load(log_sums + place, mask=split < SPLITS, other=float("-inf"))
+    place = (token * tl.num_programs(0) + head) * num_splits + split
+    log_sum = tl.load(log_sums + place, mask=split < num_splits, other=float("-inf"))
     used = log_sum > float("-inf")  # a share without keys left nothing to read
     inside = used[:, None] & (column < HEAD_DIM)[None, :]
     shares = tl.load(partial + place[:, None] * HEAD_DIM + column[None, :], mask=inside, other=0.0)
@@ -188,7 +188,7 @@ def _join(out: torch.Tensor, workspace: SplitWorkspace, num_splits: int, head: d
         workspace.log_sums,
         out,
         out.stride(0),
-        SPLITS=num_splits,
+        num_splits,
         SPLITS_PADDED=splits_padded,
         **head,
         num_warps=min(8, max(1, elements // 1024)),

@@ -18,11 +18,17 @@ if not ON_GPU and tuple(map(int, numpy.__version__.split(".")[:2])) >= (2, 4):
 
 from paged_attention_cases import PagedBatch, Shape, draw_batch, relative_error
 
+from legato.attention.backends.triton import TritonBackend
+from legato.attention.protocol import AttentionLayer, AttentionMetadata
+from legato.attention.setup import AttentionSetup
+from legato.config.model import ModelConfig, RopeConfig
+from legato.device.facts import DeviceFacts
 from legato.kernels.kv_store import store_keys_and_values_reference
 from legato.kernels.kv_store_triton import store_keys_and_values
 from legato.kernels.paged_attention_decode_triton import paged_attention_decode
 from legato.kernels.paged_attention_varlen_triton import paged_attention_varlen
 from legato.kernels.paged_attention_workspace import SplitWorkspace
+from legato.kvcache.storage import LayerCache
 
 pytestmark = [pytest.mark.gpu] if ON_GPU else []
 DEVICE = "cuda" if ON_GPU else "cpu"
@@ -152,3 +158,70 @@ def test_keys_and_values_land_in_their_slots_alone(num_kv_heads: int, head_dim: 
     store_keys_and_values(key, value, found[0], found[1], slots)
     store_keys_and_values_reference(key, value, expected[0], expected[1], slots)
     assert torch.equal(found, expected)
+
+
+def backend_for(shape: Shape) -> TritonBackend:
+    model = ModelConfig(
+        architecture="LlamaForCausalLM",
+        vocab_size=8,
+        hidden_size=64,
+        intermediate_size=64,
+        num_layers=1,
+        num_heads=shape.num_heads,
+        num_kv_heads=shape.num_kv_heads,
+        head_dim=shape.head_dim,
+        max_position_embeddings=512,
+        rms_norm_eps=1e-5,
+        rope=RopeConfig(),
+    )
+    return TritonBackend(
+        AttentionSetup(
+            model=model,
+            device=DeviceFacts(kind=DEVICE, num_multiprocessors=4),
+            dtype="float32",
+            block_size=shape.block_size,
+            max_model_len=512,
+            max_num_seqs=4,
+        )
+    )
+
+
+@pytest.mark.parametrize("query_len", [None, 1, 3, 20])
+def test_the_backend_stores_and_attends_whichever_kernel_it_takes(query_len: int | None) -> None:
+    shape = Shape(window=30)
+    query_lens = [9, 1] if query_len is None else [query_len] * 2
+    batch = draw_batch(shape, query_lens, [200, 33], device=DEVICE)
+    expected = batch.expected()
+    slots = []
+    for index, (width, seq_len) in enumerate(zip(query_lens, [200, 33], strict=True)):
+        place = torch.arange(seq_len - width, seq_len, device=DEVICE)
+        slots.append(batch.block_table[index, place // shape.block_size].long() * shape.block_size + place % 16)
+    slot_mapping = torch.cat(slots)
+    cache = LayerCache(key=batch.key_cache, value=batch.value_cache)
+    key, value = (tensor.flatten(0, 1)[slot_mapping] for tensor in (cache.key, cache.value))
+    for tensor in (cache.key, cache.value):
+        tensor.flatten(0, 1)[slot_mapping] = float("nan")
+    layer = AttentionLayer(
+        index=0,
+        num_heads=shape.num_heads,
+        num_kv_heads=shape.num_kv_heads,
+        head_dim=shape.head_dim,
+        scale=batch.scale,
+        window=shape.window,
+    )
+    metadata = AttentionMetadata(
+        query_start_loc=batch.query_start_loc,
+        seq_lens=batch.seq_lens,
+        block_table=batch.block_table,
+        slot_mapping=slot_mapping,
+        num_tokens=batch.num_tokens,
+        num_reqs=2,
+        query_len=query_len,
+        max_query_len=max(query_lens),
+        key_ints={},
+    )
+    if not ON_GPU:  # the product writes through the kernel on CUDA alone
+        store_keys_and_values(key, value, cache.key, cache.value, slot_mapping)
+    out = torch.empty_like(batch.query, memory_format=torch.contiguous_format)
+    backend_for(shape).forward(layer, batch.query, key, value, cache, metadata, out)
+    assert relative_error(out, expected) < 1e-5
