@@ -64,7 +64,7 @@ def test_every_data_type_serves_on_graphs(folder: Path, dtype: str) -> None:
 def test_every_family_gives_its_eager_tokens_on_graphs(tmp_path: Path, family: str, policy: str) -> None:
     folder = write_config(tmp_path, architectures=[family], sliding_window=6)
     wanted = [request("one", range(1, 12)), request("two", [40])]
-    core = build(folder, graph_policy=policy, graph_sizes=(2, 4, 16))
+    core = build(folder, graph_policy=policy, graph_sizes=(2, 16))
     assert core.graph_report()["dropped"] == []
     assert tokens(core, wanted) == tokens(build(folder, graph_policy="none"), wanted)
 
