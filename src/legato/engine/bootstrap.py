@@ -24,25 +24,20 @@ from legato.sampling.state import SamplingState
 from legato.scheduler.scheduler import Scheduler
 
 
-def build_engine(options: EngineOptions, console: Console | None = None) -> EngineCore:
+def build_engine(
+    options: EngineOptions, console: Console | None = None, *, model: CausalLM | None = None
+) -> EngineCore:
     """Return a running engine. Progress and decisions are shown on ``console``; None: nothing is shown.
 
-    Raises ConfigError or ModelError; in strict mode GraphPolicyError where a graph asked for cannot serve.
+    ``model``: what :func:`load_model` gave for the same model, device and data type; None: it is loaded here. Raises
+    ConfigError or ModelError; in strict mode GraphPolicyError where a graph asked for cannot serve.
     """
     show = BuildProgress(console)
     resolved = resolve(options)
     show.decisions(resolved.config.decisions)
     tokenizer = load_tokenizer(resolved.source)
-    with show.loading(resolved.source.name) as progress:
-        model, report = build_model(
-            resolved.source,
-            resolved.config.model,
-            resolved.dtype,
-            resolved.device.torch_device,
-            seed=options.seed,
-            progress=progress,
-        )
-    show.loaded(report)
+    if model is None:
+        model = load_model(resolved, show)
     log = StepLog()
     runner = _build_runner(resolved, model, log)
     with show.capturing(len(resolved.catalog.keys)) as captured:
@@ -60,6 +55,21 @@ def build_engine(options: EngineOptions, console: Console | None = None) -> Engi
         step_log=log,
         dropped=dropped,
     )
+
+
+def load_model(resolved: Resolved, show: BuildProgress) -> CausalLM:
+    """Return the model with its weights, on the device; several engines, one after another, may serve it."""
+    with show.loading(resolved.source.name) as progress:
+        model, report = build_model(
+            resolved.source,
+            resolved.config.model,
+            resolved.dtype,
+            resolved.device.torch_device,
+            seed=resolved.config.seed,
+            progress=progress,
+        )
+    show.loaded(report)
+    return model
 
 
 def _build_runner(resolved: Resolved, model: CausalLM, log: StepLog) -> ModelRunner:

@@ -7,7 +7,7 @@ makes the two differ; the key is then dropped with a reason and served by the ne
 
 import gc
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -40,6 +40,14 @@ class DroppedKey:
     detail: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """What one made-up batch left behind, by name: computed eagerly at a key's shape, and by the key's graph."""
+
+    expected: Mapping[str, torch.Tensor]
+    given: Mapping[str, torch.Tensor]
+
+
 class GraphCapturer:
     """Captures keys over a step program, one at a time, large to small."""
 
@@ -59,7 +67,7 @@ class GraphCapturer:
         """
         dropped = []
         keys = sorted(catalog.keys, key=lambda key: key.num_tokens, reverse=True)
-        with torch.inference_mode(), _frozen_garbage_collection():
+        with torch.inference_mode(), frozen_garbage_collection():
             for done, key in enumerate(keys, start=1):
                 failure = self._capture_key(key)
                 if failure is not None:
@@ -67,17 +75,33 @@ class GraphCapturer:
                     catalog = catalog.without(key, failure.reason)
                     self._store.drop(key)
                 progress(done, len(keys), key)
-            self._clear()
+            self.clear()
         return catalog, dropped
 
-    def _capture_key(self, key: GraphKey) -> DroppedKey | None:
-        """Capture one key and prove it; return why it cannot serve, or None."""
+    def prove(
+        self,
+        key: GraphKey,
+        *,
+        proving_seed: int = 1,
+        capturing_seed: int = 2,
+        observe: Callable[[int], Mapping[str, torch.Tensor]] = lambda num_tokens: {},
+    ) -> Proof | DroppedKey:
+        """Capture one key into the store and return what an eager step and the replay left behind.
+
+        The seeds choose the batches that prove and that are captured over; ``observe`` adds what else is to be
+        compared, given the number of real tokens. Returns a DroppedKey where there is no graph to compare with.
+        """
         program, shape = self._program, shape_of(key, self._limits.max_num_seqs)
-        proving, capturing = (make_batch(shape, self._limits, seed) for seed in (1, 2))
+        proving, capturing = (make_batch(shape, self._limits, seed) for seed in (proving_seed, capturing_seed))
         canary = Canary(program, key, shape, proving)
+
+        def results() -> dict[str, torch.Tensor]:
+            self._device.synchronize()
+            return {**observe(len(proving.token_ids)), **canary.results()}
+
         canary.install(poisoned=False)
         self._run(key, shape, None)
-        expected = self._results(canary)
+        expected = results()
         install(capturing, shape, program.buffers, program.state)
         started = time.perf_counter()
         try:
@@ -93,12 +117,15 @@ class GraphCapturer:
             self._store.replay(key)
         except StaleGraphError as error:
             return DroppedKey(key=key, reason=Reason.STALE_EPOCH, detail=str(error))
-        found = difference(expected, self._results(canary))
-        return None if found is None else DroppedKey(key=key, reason=Reason.CANARY_FAILED, detail=found)
+        return Proof(expected=expected, given=results())
 
-    def _results(self, canary: Canary) -> dict[str, torch.Tensor]:
-        self._device.synchronize()
-        return canary.results()
+    def _capture_key(self, key: GraphKey) -> DroppedKey | None:
+        """Capture one key and prove it; return why it cannot serve, or None."""
+        proof = self.prove(key)
+        if isinstance(proof, DroppedKey):
+            return proof
+        found = difference(proof.expected, proof.given)
+        return None if found is None else DroppedKey(key=key, reason=Reason.CANARY_FAILED, detail=found)
 
     def _run(self, key: GraphKey, shape: StepShape, segments: SegmentedCapture | None) -> None:
         """Run the step that ``key`` stands for."""
@@ -107,7 +134,7 @@ class GraphCapturer:
         else:
             self._program.forward(shape, segments)
 
-    def _clear(self) -> None:
+    def clear(self) -> None:
         """Leave nothing of made-up batches in rows or in the null block."""
         self._program.state.reset()
         for cache in self._program.caches.values():
@@ -127,7 +154,7 @@ def shape_of(key: GraphKey, max_num_seqs: int) -> StepShape:
 
 
 @contextmanager
-def _frozen_garbage_collection() -> Iterator[None]:
+def frozen_garbage_collection() -> Iterator[None]:
     """Keep the collector from running inside a capture, where freeing device memory can break it."""
     gc.collect()
     gc.freeze()
