@@ -175,6 +175,7 @@ def config(options: EngineOptions) -> EngineConfig:
             policy="fcfs",
             max_queue=options.max_queue,
         ),
+        overlap=False,
         attention_backend="reference",
         graph_policy="full",
         graph_sizes=None,

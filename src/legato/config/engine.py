@@ -51,6 +51,8 @@ class EngineConfig:
     device: str
     cache: CacheConfig
     scheduler: SchedulerConfig
+    overlap: bool
+    """Whether each step is launched before the tokens of the last one are read."""
     attention_backend: str
     graph_policy: str
     graph_sizes: tuple[int, ...] | None

@@ -64,6 +64,9 @@ class EngineOptions:
     block_size: int = option(16, "Tokens per KV cache block.", panel=BATCHING)
     prefix_caching: bool = option(True, "Reuse KV blocks of equal prefixes.", panel=REQUESTS)
     scheduling_policy: str = option("fcfs", "Order of waiting requests.", choices=("fcfs", "priority"), panel=BATCHING)
+    overlap: bool | None = option(
+        None, "Launch each step before the tokens of the last one are read; unset: on a GPU only.", panel=BATCHING
+    )
     attention_backend: str = option("auto", "Attention backend; see 'legato inspect backends'.", panel=GRAPHS)
     graph_policy: str | None = option(
         None,

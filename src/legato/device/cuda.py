@@ -5,6 +5,8 @@ but persistent buffers behind, so that they may use the same memory.
 """
 
 import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -78,6 +80,18 @@ class CudaCapture:
         torch.cuda.current_stream().wait_stream(self._stream)
 
 
+class CudaEvent:
+    """Implements :class:`~legato.device.protocol.Event` on the current stream."""
+
+    def __init__(self) -> None:
+        self._event = torch.cuda.Event()
+        self._event.record()
+
+    def wait(self) -> None:
+        """Wait for the work that was launched before the event."""
+        self._event.synchronize()
+
+
 class CudaDevice:
     """Implements :class:`~legato.device.protocol.Device` on the current GPU."""
 
@@ -101,6 +115,20 @@ class CudaDevice:
     def synchronize(self) -> None:
         """Wait for all work that was launched."""
         torch.cuda.synchronize()
+
+    def record_event(self) -> CudaEvent:
+        """Return the present end of the current stream's work."""
+        return CudaEvent()
+
+    @contextmanager
+    def forbid_waiting(self) -> Iterator[None]:
+        """Make each operation within raise RuntimeError that makes the host wait for the GPU."""
+        before = torch.cuda.get_sync_debug_mode()
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            yield
+        finally:
+            torch.cuda.set_sync_debug_mode(before)
 
     def memory_total_bytes(self) -> int:
         """Return the GPU's memory."""

@@ -4,6 +4,7 @@ A capture is *begun* and *ended* rather than wrapped around a function, because 
 begins the next in the middle of a model's forward pass.
 """
 
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 import torch
@@ -45,8 +46,16 @@ class Capture(Protocol):
         ...
 
 
+class Event(Protocol):
+    """A point in the work that was launched."""
+
+    def wait(self) -> None:
+        """Wait until the device has come to this point; return at once where it has."""
+        ...
+
+
 class Device(Protocol):
-    """One device: capture, clocks and memory."""
+    """One device: capture, events and memory."""
 
     @property
     def facts(self) -> DeviceFacts:
@@ -67,6 +76,14 @@ class Device(Protocol):
 
     def synchronize(self) -> None:
         """Wait for all work that was launched."""
+        ...
+
+    def record_event(self) -> Event:
+        """Return the present end of the work that was launched."""
+        ...
+
+    def forbid_waiting(self) -> AbstractContextManager[object]:
+        """Make each operation within raise that makes the host wait for the device: a check, too dear for serving."""
         ...
 
     def memory_total_bytes(self) -> int:

@@ -8,7 +8,8 @@ capture stops this one: reading a tensor on the host, an output whose shape depe
 import gc
 import os
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -177,6 +178,13 @@ class RecordingCapture(TorchDispatchMode):
         return value
 
 
+class PassedEvent:
+    """Implements :class:`~legato.device.protocol.Event`: CPU work is done when it returns."""
+
+    def wait(self) -> None:
+        """Return at once."""
+
+
 class RecordingDevice:
     """Implements :class:`~legato.device.protocol.Device` on the CPU."""
 
@@ -189,6 +197,16 @@ class RecordingDevice:
 
     def synchronize(self) -> None:
         """Return at once: CPU work is done when it returns."""
+
+    def record_event(self) -> PassedEvent:
+        """Return an event that has passed."""
+        return PassedEvent()
+
+    @contextmanager
+    def forbid_waiting(self) -> Iterator[None]:
+        """Make each operation within raise GraphCaptureError that would make the host wait for a GPU."""
+        with _HostReadGuard(), _CompositeGuard():
+            yield
 
     def memory_total_bytes(self) -> int:
         """Return the machine's memory."""

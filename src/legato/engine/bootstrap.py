@@ -5,6 +5,7 @@ from rich.console import Console
 
 from legato.config.options import EngineOptions
 from legato.engine.core import EngineCore
+from legato.engine.overlap import OverlappedEngineCore
 from legato.engine.progress import BuildProgress
 from legato.engine.resolve import Resolved, resolve
 from legato.errors import GraphPolicyError
@@ -46,7 +47,8 @@ def build_engine(
     if resolved.config.graph_strict and dropped:
         raise _strict_error(dropped)
     config = resolved.config
-    return EngineCore(
+    core = OverlappedEngineCore if config.overlap else EngineCore
+    return core(
         config=config,
         tokenizer=tokenizer,
         scheduler=Scheduler(config.scheduler, config.cache, resolved.layer_groups),

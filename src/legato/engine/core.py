@@ -1,4 +1,4 @@
-"""The loop: schedule, plan, run, commit. Owns nothing else; what each word means stands in its package."""
+"""The loop: schedule, plan, launch, collect, commit. Owns nothing else; what each word means stands in its package."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -13,7 +13,7 @@ from legato.observability.records import StepLog
 from legato.observability.stats import EngineStats
 from legato.plan.planner import Planner
 from legato.runner.graph_capture import DroppedKey
-from legato.runner.model_runner import ModelRunner
+from legato.runner.model_runner import InFlightStep, ModelRunner
 from legato.scheduler.scheduler import Scheduler
 
 
@@ -54,13 +54,21 @@ class EngineCore:
 
     def step(self) -> list[RequestUpdate]:
         """Run one step and return what is new; nothing where no request can run."""
+        step = self._launch()
+        return [] if step is None else self._finish(step)
+
+    def _launch(self) -> InFlightStep | None:
+        """Form a step and begin it; return None where no request can run."""
         batch = self._scheduler.schedule()
         if batch is None:
-            return []
+            return None
         self._runner.drop_stale_graphs()
         plan = self._planner.plan(batch, self._runner.catalog)
-        output = self._runner.execute(plan, batch)
-        return self._scheduler.commit(batch, output)
+        return self._runner.launch(plan, batch)
+
+    def _finish(self, step: InFlightStep) -> list[RequestUpdate]:
+        """Wait for a step and take in what it computed."""
+        return self._scheduler.commit(step.batch, self._runner.collect(step))
 
     def reset_prefix_cache(self) -> None:
         """Forget all computed prefixes; running requests are not touched."""

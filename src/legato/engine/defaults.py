@@ -11,6 +11,8 @@ class DeviceDefaults:
 
     max_num_seqs: int
     max_num_batched_tokens: int
+    overlap: bool
+    """A CPU computes a step while it is launched, so that nothing is left to overlap with."""
     graph_policy: GraphPolicy
     policy_reason: str
     samplers: tuple[SamplerVariant | None, ...]
@@ -21,6 +23,7 @@ DEFAULTS: dict[str, DeviceDefaults] = {
     "cpu": DeviceDefaults(
         max_num_seqs=16,
         max_num_batched_tokens=512,
+        overlap=False,
         graph_policy=GraphPolicy.FULL_DECODE_ONLY,
         policy_reason="on a cpu, capturing prefill sizes costs more at start than replays give back",
         samplers=(SamplerVariant.GREEDY, SamplerVariant.TEMPERATURE, SamplerVariant.FILTERED, None),
@@ -28,6 +31,7 @@ DEFAULTS: dict[str, DeviceDefaults] = {
     "cuda": DeviceDefaults(
         max_num_seqs=256,
         max_num_batched_tokens=2048,
+        overlap=True,
         graph_policy=GraphPolicy.FULL_AND_PIECEWISE,
         policy_reason="every batch on a graph",
         samplers=(SamplerVariant.GREEDY, SamplerVariant.TEMPERATURE, SamplerVariant.FILTERED, None),

@@ -80,6 +80,7 @@ def resolve(options: EngineOptions) -> Resolved:
         device=device.facts.kind,
         cache=cache,
         scheduler=scheduler,
+        overlap=defaults.overlap if options.overlap is None else options.overlap,
         attention_backend=backend.name,
         graph_policy=str(request.policy),
         graph_sizes=request.sizes,

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from legato.flow.request import Request
 from legato.flow.sampling_params import SamplingParams
 
+PENDING = -1
+"""Stands for the token that the step before samples, where that step is not read yet: only the device knows it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admission:
@@ -40,13 +43,13 @@ class ScheduledRequest:
     num_computed_tokens: int
     """Tokens with keys and values before the step; the first token of the step has this position."""
     token_ids: tuple[int, ...]
-    """[query_len] the tokens fed."""
+    """[query_len] the tokens fed; of a decode it may be PENDING, as the device feeds its row's next token anyway."""
     is_decode: bool
     """All tokens but the last generated one were computed before: one token in, one out."""
     samples: bool
     """The step reaches the last known token, so that it yields a new one."""
     num_output_tokens: int
-    """Tokens generated before the step."""
+    """Tokens generated before the step, a pending one included."""
     params: SamplingParams
     """The request's own, so that planning needs no other source."""
     next_prompt_token_ids: tuple[int, ...] = ()

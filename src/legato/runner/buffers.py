@@ -1,7 +1,8 @@
 """The persistent input and output buffers of a step. Owns their addresses, types and pad values.
 
 Every buffer that a graph reads declares what padding holds; filling a buffer always rewrites the padding too, so that
-nothing of an earlier batch is left in it.
+nothing of an earlier batch is left in it. Each input has two staging arrays: while the copy from one may still be
+waiting for its turn on the device, the next step's values are written to the other.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,27 +11,38 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from legato.device.host_memory import host_buffer
+
 FROM_STATE = -1
 """As an input id: the token that the row's last step sampled, which the host need not know."""
+NUM_STAGING_ARRAYS = 2
+"""Steps that may be launched before the inputs of the first of them have been copied."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class InputBuffer:
-    """One input: a host staging array and the device tensor that graphs read."""
+    """One input: host staging arrays, one of them in use, and the device tensor that graphs read."""
 
     name: str
     pad_value: int
     host_np: np.ndarray  # [capacity] int64 or int32
     host: torch.Tensor  # the same memory as host_np
     device: torch.Tensor  # [capacity]
+    spare_np: np.ndarray  # [capacity] the staging array of the step before
+    spare: torch.Tensor
 
     @classmethod
     def create(
         cls, name: str, capacity: int, dtype: torch.dtype, pad_value: int, device: torch.device
     ) -> "InputBuffer":
         """Return a buffer that holds padding only."""
-        host = torch.full((capacity,), pad_value, dtype=dtype)
-        return cls(name, pad_value, host.numpy(), host, host.to(device, copy=True))
+        host, spare = (host_buffer(capacity, dtype, device).fill_(pad_value) for _ in range(2))
+        return cls(name, pad_value, host.numpy(), host, host.to(device, copy=True), spare.numpy(), spare)
+
+    def swap(self) -> None:
+        """Write to the other staging array from now on."""
+        self.host, self.spare = self.spare, self.host
+        self.host_np, self.spare_np = self.spare_np, self.host_np
 
     def fill(self, values: Sequence[int] | np.ndarray, padded_len: int, pad_value: int | None = None) -> None:
         """Write ``values`` and padding up to ``padded_len``, with one copy to the device."""
@@ -79,6 +91,16 @@ class StepBuffers:
             sampled=torch.zeros(max_num_seqs, dtype=torch.int64, device=device),
         )
 
+    @property
+    def inputs(self) -> tuple[InputBuffer, ...]:
+        """All that is filled from the host."""
+        return self.rows, self.query_start_loc, self.input_ids, self.token_rows, self.token_offsets
+
+    def swap_staging(self) -> None:
+        """Begin a step: leave the staging arrays alone that the step before is copied from."""
+        for buffer in self.inputs:
+            buffer.swap()
+
     def fill_tokens(
         self,
         rows: Sequence[int],
@@ -97,6 +119,5 @@ class StepBuffers:
 
     def tensors(self) -> Mapping[str, torch.Tensor]:
         """Return the device tensors by name."""
-        inputs = (self.rows, self.query_start_loc, self.input_ids, self.token_rows, self.token_offsets)
         outputs = {"hidden": self.hidden, "logits": self.logits, "sampled": self.sampled}
-        return {buffer.name: buffer.device for buffer in inputs} | outputs
+        return {buffer.name: buffer.device for buffer in self.inputs} | outputs

@@ -4,10 +4,12 @@ A decode step reads its inputs here and writes the next ones back, so that a who
 host. The last row is the null row: it never advances, and all its blocks are the null block.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
+import numpy as np
 import torch
 
+from legato.device.host_memory import upload
 from legato.flow.scheduled_batch import BlockAppend
 
 
@@ -26,10 +28,13 @@ class DeviceState:
         for tensor in self.tensors().values():
             tensor.zero_()
 
-    def admit(self, row: int, num_computed_tokens: int) -> None:
-        """Begin a request on ``row``, with this many tokens in the cache already."""
-        self.num_computed[row] = num_computed_tokens
-        self.block_table[row].zero_()
+    def admit(self, rows: Sequence[int], num_computed_tokens: Sequence[int]) -> None:
+        """Begin a request on each of ``rows``, with so many tokens in the cache already."""
+        if not rows:
+            return
+        places, computed = upload(np.array([rows, num_computed_tokens]), self.num_computed.device).unbind()
+        self.num_computed.index_copy_(0, places, computed)
+        self.block_table.index_fill_(0, places, 0)
 
     def append_blocks(self, appends: Iterable[BlockAppend]) -> None:
         """Write new blocks into their rows' tables, all in one operation."""
@@ -40,7 +45,7 @@ class DeviceState:
         ]
         if not cells:
             return
-        rows, columns, blocks = torch.tensor(cells, device=self.block_table.device).unbind(1)
+        rows, columns, blocks = upload(np.array(cells), self.block_table.device).unbind(1)
         self.block_table.index_put_((rows, columns), blocks.to(torch.int32))
 
     def commit(self, rows: torch.Tensor, seq_lens: torch.Tensor, token_ids: torch.Tensor) -> None:

@@ -1,29 +1,46 @@
 """ExecutionPlan -> StepOutput. Owns what happens on the device between a plan and its tokens.
 
-A step reads: apply the row changes, fill the inputs, run or replay, sample if the graph did not, read the results.
+A step is *launched* (apply the row changes, fill the inputs, run or replay, sample if the graph did not, copy the
+results) and later *collected* (wait, read). No launch waits for the device, so that the next step can be launched
+before the last one is collected.
 """
 
 import time
-from collections.abc import Sequence
+from collections import deque
+from dataclasses import dataclass
 
+import numpy as np
 import torch
 
-from legato.device.protocol import Device
+from legato.device.host_memory import upload
+from legato.device.protocol import Device, Event
 from legato.flow.execution_plan import ExecutionPlan
 from legato.flow.scheduled_batch import ScheduledBatch
-from legato.flow.step_output import RequestStep, StepOutput, TokenLogprobs
+from legato.flow.step_output import StepOutput
 from legato.graphs.captured import GraphStore
 from legato.graphs.catalog import Catalog
 from legato.graphs.epoch import BufferEpoch
 from legato.graphs.modes import GraphMode, SamplerVariant
 from legato.observability.reasons import Reason
 from legato.observability.records import StepLog, StepRecord
-from legato.runner.buffers import FROM_STATE
+from legato.runner.buffers import FROM_STATE, NUM_STAGING_ARRAYS
 from legato.runner.graph_capture import CaptureProgress, DroppedKey, GraphCapturer, shape_of
 from legato.runner.inputs import StepShape
 from legato.runner.step_program import StepProgram
+from legato.runner.step_results import PendingResults, enqueue_results, read_results
 from legato.runner.synthetic import SyntheticLimits
-from legato.sampling.logprobs import gather_logprobs, token_logprobs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InFlightStep:
+    """A step that was launched, and is to be collected."""
+
+    plan: ExecutionPlan
+    batch: ScheduledBatch
+    results: PendingResults
+    done: Event
+    """Passes when the results have come."""
+    launch_us: float
 
 
 class ModelRunner:
@@ -42,6 +59,8 @@ class ModelRunner:
         epoch.watch(lambda: {f"{i} key": cache.key for i, cache in program.caches.items()})
         epoch.watch(lambda: {f"{i} value": cache.value for i, cache in program.caches.items()})
         self._epoch = epoch
+        self._launched: deque[Event] = deque()
+        """Ends of the latest steps, as many as there are staging arrays."""
         self.graphs = GraphStore(epoch)
         self.catalog = catalog
         """Keys that may be replayed; empty of graphs until :meth:`capture`."""
@@ -55,31 +74,52 @@ class ModelRunner:
     def drop_stale_graphs(self) -> int:
         """Take graphs whose buffers have moved out of the catalog; return how many."""
         stale = self.graphs.stale_keys()
+        if stale:
+            self._device.synchronize()  # one of them may be running
         for key in stale:
             self.catalog = self.catalog.without(key, Reason.STALE_EPOCH)
             self.graphs.drop(key)
         return len(stale)
 
     @torch.inference_mode()
-    def execute(self, plan: ExecutionPlan, batch: ScheduledBatch) -> StepOutput:
-        """Run one step and return its tokens, in the order of the batch's requests."""
+    def launch(self, plan: ExecutionPlan, batch: ScheduledBatch) -> InFlightStep:
+        """Begin one step; its graph must not have been stale when it was planned. The host does not wait."""
+        self._wait_for_staging()
         started = time.perf_counter()
+        self._program.buffers.swap_staging()
         self._apply_row_changes(batch)
         shape = self._shape(plan)
         self._fill_inputs(plan, batch, shape)
         self._run(plan, shape)
         if not plan.sample_in_graph:
             self._sample_eagerly(plan)
-        output = self._read(plan, batch)
-        self._log.add(_record(plan, (time.perf_counter() - started) * 1e6))
+        results = enqueue_results(self._program, plan, batch)
+        done = self._device.record_event()
+        self._launched.append(done)
+        launch_us = (time.perf_counter() - started) * 1e6
+        return InFlightStep(plan=plan, batch=batch, results=results, done=done, launch_us=launch_us)
+
+    @torch.inference_mode()
+    def collect(self, step: InFlightStep) -> StepOutput:
+        """Wait for a step and return its tokens, in the order of the batch's requests."""
+        step.done.wait()
+        started = time.perf_counter()
+        output = read_results(step.results, step.plan, step.batch)
+        self._log.add(_record(step.plan, step.launch_us + (time.perf_counter() - started) * 1e6))
         return output
+
+    def _wait_for_staging(self) -> None:
+        """Make sure of the staging arrays of the step before last; it has been collected, so that this never waits."""
+        if len(self._launched) == NUM_STAGING_ARRAYS:
+            self._launched.popleft().wait()
 
     def _apply_row_changes(self, batch: ScheduledBatch) -> None:
         state, sampling = self._program.state, self._program.sampling
         for row in batch.released_rows:
             sampling.release(row)
-        for admission in batch.admissions:
-            state.admit(admission.row, admission.num_computed_tokens)
+        admissions = batch.admissions
+        state.admit([each.row for each in admissions], [each.num_computed_tokens for each in admissions])
+        for admission in admissions:
             sampling.admit(admission.row, admission.request, admission.output_token_ids)
         state.append_blocks(batch.block_appends)
 
@@ -107,7 +147,7 @@ class ModelRunner:
 
     def _run(self, plan: ExecutionPlan, shape: StepShape) -> None:
         if plan.key is not None:
-            self.graphs.replay(plan.key)
+            self.graphs.replay(plan.key, checked=True)
         else:
             self._program.forward(shape)
 
@@ -128,44 +168,7 @@ class ModelRunner:
             null_row = self._program.state.null_row
             rows = [row if samples else null_row for row, samples in zip(plan.rows, plan.samples, strict=True)]
             sampled = self._program.buffers.sampled
-            self._program.sampling.observe(torch.tensor(rows, device=sampled.device), sampled[: len(rows)])
-
-    def _read(self, plan: ExecutionPlan, batch: ScheduledBatch) -> StepOutput:
-        sampled = self._program.buffers.sampled[: plan.shape.num_reqs]
-        token_ids = sampled.tolist()
-        logprobs = self._logprobs(plan, batch, sampled)
-        steps = []
-        for index, request in enumerate(batch.requests):
-            wanted = request.samples and request.params.logprobs is not None
-            steps.append(
-                RequestStep(
-                    request_id=request.request_id,
-                    token_ids=(token_ids[index],) if request.samples else (),
-                    logprobs=(logprobs[index],) if wanted else (),
-                    prompt_logprobs=self._prompt_logprobs(plan, batch, index),
-                )
-            )
-        return StepOutput(step=plan.step, requests=tuple(steps))
-
-    def _logprobs(self, plan: ExecutionPlan, batch: ScheduledBatch, sampled: torch.Tensor) -> Sequence[TokenLogprobs]:
-        """Return log-probabilities of every request's token, where any request asks for them."""
-        if plan.max_logprobs is None:
-            return ()
-        gathered = gather_logprobs(self._program.buffers.logits[: len(sampled)], sampled, plan.max_logprobs)
-        return token_logprobs(sampled, gathered, [request.params.logprobs or 0 for request in batch.requests])
-
-    def _prompt_logprobs(self, plan: ExecutionPlan, batch: ScheduledBatch, index: int) -> tuple[TokenLogprobs, ...]:
-        """Return log-probabilities of the prompt tokens after the ones fed, from the hidden states left behind."""
-        top_n = plan.prompt_logprobs[index]
-        request = batch.requests[index]
-        targets = request.next_prompt_token_ids
-        if top_n is None or not targets:
-            return ()
-        begin = plan.query_start_loc[index]
-        hidden = self._program.buffers.hidden[begin : begin + len(targets)]
-        logits = self._program.model.compute_logits(hidden)
-        token_ids = torch.tensor(targets, device=logits.device)
-        return token_logprobs(token_ids, gather_logprobs(logits, token_ids, top_n), [top_n] * len(targets))
+            self._program.sampling.observe(upload(np.array(rows), sampled.device), sampled[: len(rows)])
 
 
 def _record(plan: ExecutionPlan, host_us: float) -> StepRecord:

@@ -69,9 +69,9 @@ def _query_lens(shape: StepShape, num_reqs: int, capacity: int) -> tuple[int, ..
 
 def install(batch: SyntheticBatch, shape: StepShape, buffers: StepBuffers, state: DeviceState) -> None:
     """Write the batch into rows and input buffers, padding included."""
+    state.admit(batch.rows, batch.computed)
     first = 0
-    for row, query_len, computed in zip(batch.rows, batch.query_lens, batch.computed, strict=True):
-        state.admit(row, computed)
+    for row, query_len in zip(batch.rows, batch.query_lens, strict=True):
         state.next_tokens[row] = batch.token_ids[first]
         first += query_len
     state.append_blocks(

@@ -5,7 +5,10 @@ Tables grow to the largest request seen; GENERAL sampling is never inside a grap
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
+
+from legato.device.host_memory import upload
 
 _ANY = -1
 """Stands in a prefix shorter than the longest: every token matches."""
@@ -68,4 +71,4 @@ class BadWords:
         self._latest = pad(self._latest, (more_width, 0), value=_NONE)
 
     def _tensor(self, token_ids: Sequence[int] | Sequence[Sequence[int]]) -> torch.Tensor:
-        return torch.tensor(token_ids, dtype=torch.int64, device=self._device)
+        return upload(np.array(token_ids, np.int64), self._device)

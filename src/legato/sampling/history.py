@@ -6,8 +6,10 @@ none of them holds neutral values, so that requests with and without share a bat
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 
+from legato.device.host_memory import upload
 from legato.flow.request import Request
 from legato.flow.sampler_variant import has_penalties
 from legato.sampling.bad_words import BadWords
@@ -84,7 +86,7 @@ class TokenHistory:
         if allowed_token_ids is not None:
             bias.index_fill_(0, self._ids(allowed_token_ids), 0.0)
         if logit_bias:
-            values = torch.tensor([value for _, value in logit_bias], dtype=torch.float32, device=self._device)
+            values = upload(np.array([value for _, value in logit_bias], np.float32), self._device)
             bias.index_add_(0, self._ids([token_id for token_id, _ in logit_bias]), values)
 
     def _admit_min_tokens(self, row: int, min_tokens: int, stop_token_ids: frozenset[int]) -> None:
@@ -96,4 +98,4 @@ class TokenHistory:
         self.min_tokens[row].fill_(min_tokens)
 
     def _ids(self, token_ids: Sequence[int]) -> torch.Tensor:
-        return torch.tensor(token_ids, dtype=torch.int64, device=self._device)
+        return upload(np.array(token_ids, np.int64), self._device)

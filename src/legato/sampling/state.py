@@ -9,8 +9,10 @@ variant, so that nothing captured can be left over an old address.
 import struct
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
+from legato.device.host_memory import upload
 from legato.flow.request import Request
 from legato.sampling.history import TokenHistory
 from legato.sampling.noise import token_hashes
@@ -68,7 +70,7 @@ class SamplingState:
             params.top_k,
             len(request.prompt_token_ids),
         )
-        self._rows[row].copy_(packed, non_blocking=True)
+        self._rows[row].copy_(packed)
         self.history.admit(row, request, output_token_ids)
 
     def release(self, row: int) -> None:
@@ -111,7 +113,7 @@ class SamplingState:
         top_k: int,
         prompt_len: int,
     ) -> torch.Tensor:
-        """Return one row on the host.  # [12] int32"""
+        """Return one row.  # [12] int32"""
         row = struct.pack(
             _ROW_FORMAT,
             temperature,
@@ -124,4 +126,4 @@ class SamplingState:
             top_k or self.vocab_size,
             prompt_len,
         )
-        return torch.frombuffer(bytearray(row), dtype=torch.int32)
+        return upload(np.frombuffer(bytearray(row), np.int32), self.device)

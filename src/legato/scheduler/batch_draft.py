@@ -17,21 +17,24 @@ class BatchDraft:
     def feed(self, state: RequestState) -> None:
         """Feed as many of the request's next tokens as the budget allows."""
         start = state.num_computed_tokens
-        num_known_tokens = len(state.token_ids)
-        end = min(num_known_tokens, start + self.num_tokens_left)
+        num_tokens = state.num_tokens
+        end = min(num_tokens, start + self.num_tokens_left)
+        samples = end == num_tokens
         self._requests.append(
             ScheduledRequest(
                 request_id=state.request.request_id,
                 row=state.row,
                 num_computed_tokens=start,
-                token_ids=tuple(state.token_ids[start:end]),
+                token_ids=state.tokens_to_feed(start, end),
                 is_decode=state.is_decoding,
-                samples=end == num_known_tokens,
-                num_output_tokens=num_known_tokens - state.num_prompt_tokens,
+                samples=samples,
+                num_output_tokens=num_tokens - state.num_prompt_tokens,
                 params=state.request.params,
                 next_prompt_token_ids=state.prompt_token_ids_after(start, end),
             )
         )
+        state.num_computed_tokens = end
+        state.num_pending_tokens += samples
         self.states.append(state)
         self.num_tokens_left -= end - start
 

@@ -13,7 +13,7 @@ def apply_result(
 
     The token that ends an output is part of the update; tokens after it are dropped.
     """
-    state.num_computed_tokens = scheduled.seq_len
+    state.num_pending_tokens -= scheduled.samples
     prompt_logprobs = _new_prompt_logprobs(state, scheduled, result) if result.prompt_logprobs else ()
     finish_reason: FinishReason | None = None
     num_accepted = 0
@@ -38,12 +38,10 @@ def apply_result(
 
 def _finish_reason(state: RequestState, token_id: int, max_model_len: int) -> FinishReason | None:
     request = state.request
-    num_output_tokens = state.num_output_tokens
+    num_output_tokens = len(state.token_ids) - state.num_prompt_tokens
     if token_id in request.stop_token_ids and num_output_tokens > request.params.min_tokens:
         return FinishReason.STOP
-    if num_output_tokens >= request.max_tokens or len(state.token_ids) >= max_model_len:
-        return FinishReason.LENGTH
-    return None
+    return FinishReason.LENGTH if state.is_full(len(state.token_ids), max_model_len) else None
 
 
 def _stop_reason(state: RequestState) -> int | None:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from legato.flow.request import Request
+from legato.flow.scheduled_batch import PENDING
 from legato.kvcache.block_table import BlockTable
 
 
@@ -15,12 +16,16 @@ class RequestState:
     """Place in the order of service; smaller is earlier. Never changes, so a preempted request is first again."""
     table: BlockTable
     token_ids: list[int] = field(init=False)
-    """Prompt, then output."""
+    """Prompt, then output as far as it was committed."""
     num_prompt_tokens: int = field(init=False)
     row: int = -1
     """Place in device state while running; -1: waiting."""
     num_computed_tokens: int = 0
-    """Tokens whose keys and values exist."""
+    """Tokens whose keys and values exist once all scheduled steps have run. The device runs them in order, so that a
+    later step may count on them; only what is told to others waits for the commit."""
+    num_pending_tokens: int = 0
+    """Tokens that scheduled steps sample and no commit has brought yet; at most 1 when a step is formed. They come even
+    where the request is preempted meanwhile."""
     num_admitted_tokens: int = 0
     """Tokens that were known at the latest admission. Those that follow were generated in the present row."""
     num_cached_tokens: int = 0
@@ -35,14 +40,18 @@ class RequestState:
         self.num_prompt_tokens = len(self.token_ids)
 
     @property
-    def num_output_tokens(self) -> int:
-        """Tokens generated so far."""
-        return len(self.token_ids) - self.num_prompt_tokens
+    def num_tokens(self) -> int:
+        """Tokens of prompt and output, a pending one included."""
+        return len(self.token_ids) + self.num_pending_tokens
 
-    @property
-    def num_tokens_to_compute(self) -> int:
-        """Known tokens without keys and values."""
-        return len(self.token_ids) - self.num_computed_tokens
+    def is_full(self, num_tokens: int, max_model_len: int) -> bool:
+        """Return whether ``num_tokens`` of prompt and output are all that the request may have."""
+        return num_tokens - self.num_prompt_tokens >= self.request.max_tokens or num_tokens >= max_model_len
+
+    def tokens_to_feed(self, start: int, end: int) -> tuple[int, ...]:
+        """Return the tokens from ``start`` to ``end``, the pending one as PENDING."""
+        known = tuple(self.token_ids[start:end])
+        return known + (PENDING,) * (end - start - len(known))
 
     @property
     def is_decoding(self) -> bool:
@@ -65,6 +74,7 @@ class RequestState:
 
     def admit(self, row: int, num_computed_tokens: int) -> None:
         """Take a row, with so many tokens computed already."""
+        assert self.num_pending_tokens == 0, "admitted while a token of an earlier row is to come"
         self.row = row
         self.num_computed_tokens = num_computed_tokens
         self.num_admitted_tokens = len(self.token_ids)

@@ -4,9 +4,18 @@ Each step serves running requests first, decodes before prefills, then admits wa
 tokens. Service is strictly in order: a waiting request that finds too few blocks is not overtaken, so none starves.
 When a decode finds no block, the running request that is last in order loses its blocks and row, and is computed again
 later. The first in order is never the victim, so some request always ends and the others' turn comes.
+
+A step may be formed while the one before is *in flight*: launched, and not committed. The device runs steps in the
+order in which they are formed, so that a step counts on the keys, values and tokens of the one before; only what the
+host must know waits for the commit. A request whose token is pending decodes it unseen, unless its output ends with
+that token anyway. Where the token turns out to end the output, the step in flight computes one token too many, whose
+result is passed over. Rows and blocks that it uses are free at once even so: whoever gets them next writes them in a
+later step.
 """
 
+from collections import deque
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from legato.config.engine import CacheConfig, SchedulerConfig
 from legato.errors import QueueFullError, RequestError
@@ -25,9 +34,20 @@ from legato.scheduler.rows import RowPool
 from legato.scheduler.service_order import OrderedRequests, order_key
 from legato.scheduler.sibling_groups import SiblingGroups
 
+MAX_STEPS_IN_FLIGHT = 2
+"""One that runs, and one launched behind it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Formed:
+    """A batch that is not committed yet, with the states of its requests."""
+
+    batch: ScheduledBatch
+    states: list[RequestState]
+
 
 class Scheduler:
-    """Continuous batching with chunked prefill. Each scheduled batch is committed before the next is asked for."""
+    """Continuous batching with chunked prefill. Batches are committed in the order in which they were formed."""
 
     def __init__(self, config: SchedulerConfig, cache: CacheConfig, layer_groups: Sequence[LayerGroup]) -> None:
         self._config = config
@@ -38,7 +58,7 @@ class Scheduler:
         self._running = OrderedRequests()
         self._groups = SiblingGroups()
         self._rows = RowPool(config.max_num_seqs)
-        self._in_flight: list[RequestState] = []
+        self._in_flight: deque[_Formed] = deque()
         self._step = 0
         self._num_added = 0
         self._num_preemptions = 0
@@ -109,40 +129,45 @@ class Scheduler:
         self._cache.index.reset()
 
     def schedule(self) -> ScheduledBatch | None:
-        """Form the next step; return None where nothing can run."""
-        assert not self._in_flight, "scheduled before the last batch was committed"
+        """Form the next step; return None where nothing can run before the step in flight is committed, or at all."""
+        assert len(self._in_flight) < MAX_STEPS_IN_FLIGHT, "scheduled before an earlier batch was committed"
         draft = BatchDraft(self._config.max_num_batched_tokens)
-        num_preemptions = self._num_preemptions
         decoding: list[RequestState] = []
         prefilling: list[RequestState] = []
+        ending: list[RequestState] = []
         for state in self._running:
-            (decoding if state.is_decoding else prefilling).append(state)
-        self._continue_decodes(decoding, draft)
+            if state.is_full(state.num_tokens, self._config.max_model_len):
+                ending.append(state)
+            else:
+                (decoding if state.is_decoding else prefilling).append(state)
+        all_found_room = self._continue_decodes(decoding, draft, may_preempt=not ending)
         self._continue_prefills(prefilling, draft)
-        if num_preemptions == self._num_preemptions:
+        if all_found_room:
             # Otherwise the blocks just freed belong to those still running, not to who lost them.
             self._admit_waiting(draft)
         if not draft.states:
             return None
-        self._in_flight = draft.states
         self._step += 1
-        return draft.seal(self._step, self._rows.drain_released())
+        batch = draft.seal(self._step, self._rows.drain_released())
+        self._in_flight.append(_Formed(batch, draft.states))
+        return batch
 
     def commit(self, batch: ScheduledBatch, output: StepOutput) -> list[RequestUpdate]:
-        """Take in what the last scheduled batch computed; return what is new for each of its requests.
+        """Take in what the earliest batch in flight computed; return what is new for each of its requests.
 
-        Requests aborted in the meantime are passed over.
+        Requests that ended in the meantime are passed over.
         """
-        assert batch.step == output.step == self._step, "committed a batch that is not the last one scheduled"
-        in_flight, self._in_flight = self._in_flight, []
+        formed = self._in_flight.popleft()
+        assert batch is formed.batch and output.step == batch.step, "committed out of order"
         updates = []
-        for state, scheduled, result in zip(in_flight, batch.requests, output.requests, strict=True):
+        for state, scheduled, result in zip(formed.states, batch.requests, output.requests, strict=True):
             assert scheduled.request_id == result.request_id, "results are not in the order of the batch"
             if state.ended:
                 continue
             update = apply_result(state, scheduled, result, self._config.max_model_len)
-            self._cache.register(state.table, state.token_ids, state.num_computed_tokens)
-            if scheduled.num_computed_tokens < state.num_prompt_tokens <= state.num_computed_tokens:
+            if state.row >= 0:  # else it has lost its blocks since
+                self._cache.register(state.table, state.token_ids, scheduled.seq_len)
+            if scheduled.num_computed_tokens < state.num_prompt_tokens <= scheduled.seq_len:
                 self._prompt_computed(state, scheduled.num_output_tokens)
             if update is not None:
                 self._num_generation_tokens += len(update.token_ids)
@@ -151,17 +176,24 @@ class Scheduler:
                     self._end(state)
         return updates
 
-    def _continue_decodes(self, decoding: list[RequestState], draft: BatchDraft) -> None:
+    def _continue_decodes(self, decoding: list[RequestState], draft: BatchDraft, *, may_preempt: bool) -> bool:
+        """Feed the decodes; return whether blocks were free for all of them. Without them one preempts, or waits."""
+        all_found_room = True
         for state in decoding:
             if draft.num_tokens_left == 0:
-                return
-            num_blocks = len(state.table.block_ids)
-            # A victim has lost its row; victims come later in order, so none is in the draft already.
-            if state.row < 0 or not self._make_room(state):
+                break
+            if state.row < 0:
+                # A victim has lost its row; victims come later in order, so none is in the draft already.
                 continue
+            num_blocks = len(state.table.block_ids)
+            if not self._cache.grow(state.table, state.num_tokens):
+                all_found_room = False
+                if not (may_preempt and self._preempt_for(state)):
+                    continue
             if len(state.table.block_ids) > num_blocks:
                 draft.append_blocks(state, num_blocks)
             draft.feed(state)
+        return all_found_room
 
     def _continue_prefills(self, prefilling: list[RequestState], draft: BatchDraft) -> None:
         for state in prefilling:
@@ -187,9 +219,9 @@ class Scheduler:
             draft.admit(state)
             draft.feed(state)
 
-    def _make_room(self, state: RequestState) -> bool:
-        """Find a block for the request's next token; return False where it was itself the last in order."""
-        while not self._cache.grow(state.table, len(state.token_ids)):
+    def _preempt_for(self, state: RequestState) -> bool:
+        """Take blocks for the request's next token; return False where it was itself the last in order."""
+        while not self._cache.grow(state.table, state.num_tokens):
             victim = self._running.last
             self._preempt(victim)
             if victim is state:

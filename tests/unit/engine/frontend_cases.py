@@ -57,6 +57,7 @@ def engine_config(*, seed: int = 0) -> EngineConfig:
         scheduler=SchedulerConfig(
             max_model_len=MAX_MODEL_LEN, max_num_seqs=4, max_num_batched_tokens=64, policy="fcfs", max_queue=8
         ),
+        overlap=False,
         attention_backend="torch_sdpa",
         graph_policy="none",
         graph_sizes=None,

@@ -1,6 +1,9 @@
-"""A scheduler with a simulated device: steps as the engine does, checks every step, and keeps what each request got."""
+"""A scheduler with a simulated device: steps as the engine does, checks every step, and keeps what each request got.
 
-from collections import Counter
+With ``overlap`` a step is formed, and run by the device, before the one before it is committed.
+"""
+
+from collections import Counter, deque
 from collections.abc import Sequence
 
 from simulated_device import SimulatedDevice, output_alone
@@ -9,6 +12,7 @@ from legato.config.engine import CacheConfig, SchedulerConfig
 from legato.flow.request import Request
 from legato.flow.request_update import FinishReason, RequestUpdate
 from legato.flow.scheduled_batch import ScheduledBatch
+from legato.flow.step_output import StepOutput
 from legato.kvcache.spec import FullAttentionSpec, LayerGroup
 from legato.scheduler.scheduler import Scheduler
 
@@ -28,8 +32,11 @@ class SimulatedEngine:
         policy: str = "fcfs",
         max_queue: int = 100,
         layer_groups: Sequence[LayerGroup] = (FULL_ATTENTION,),
+        overlap: bool = False,
     ) -> None:
         self.max_model_len = max_model_len
+        self.overlap = overlap
+        self.in_flight: deque[tuple[ScheduledBatch, StepOutput]] = deque()
         self.scheduler = Scheduler(
             SchedulerConfig(
                 max_model_len=max_model_len,
@@ -59,14 +66,19 @@ class SimulatedEngine:
     def abort(self, *request_ids: str) -> None:
         self._receive(self.scheduler.abort(request_ids))
 
-    def step(self, *, abort_in_between: Sequence[str] = ()) -> ScheduledBatch:
+    def step(self, *, abort_in_between: Sequence[str] = ()) -> ScheduledBatch | None:
         batch = self.scheduler.schedule()
-        assert batch is not None, "there is work and nothing runs"
-        output = self.device.execute(batch)
-        self._check_blocks()
+        assert batch is not None or self.in_flight, "there is work and nothing runs"
+        if batch is not None:
+            self.in_flight.append((batch, self.device.execute(batch)))
+            self._check_blocks()
         self.abort(*abort_in_between)
-        self._receive(self.scheduler.commit(batch, output))
+        if batch is None or not self.overlap or len(self.in_flight) == 2:
+            self.commit()
         return batch
+
+    def commit(self) -> None:
+        self._receive(self.scheduler.commit(*self.in_flight.popleft()))
 
     def run(self, max_steps: int = 5_000) -> list[ScheduledBatch]:
         """Step until nothing is left; the bound makes a livelock a failure."""
@@ -74,7 +86,9 @@ class SimulatedEngine:
         while self.scheduler.has_work:
             assert len(batches) < max_steps, "requests do not come to an end"
             batches.append(self.step())
-        return batches
+        while self.in_flight:
+            self.commit()
+        return [batch for batch in batches if batch is not None]
 
     def output(self, request_id: str) -> tuple[int, ...]:
         return tuple(token_id for update in self.updates[request_id] for token_id in update.token_ids)

@@ -51,6 +51,7 @@ def engines(draw):
         max_num_batched_tokens=draw(st.integers(1, 12)),
         policy=draw(st.sampled_from(("fcfs", "priority"))),
         max_queue=12,
+        overlap=draw(st.booleans()),
     )
 
 
@@ -135,9 +136,14 @@ TestEngineUnderPressure.settings = settings(
 )
 
 
-@given(templates=st.lists(requests(), min_size=1, max_size=5), chunk=st.integers(1, 9), seqs=st.integers(1, 5))
-@settings(max_examples=100, deadline=None)
-def test_a_pool_that_holds_one_sequence_serves_all_of_them(templates, chunk, seqs):
+@given(
+    templates=st.lists(requests(), min_size=1, max_size=5),
+    chunk=st.integers(1, 9),
+    seqs=st.integers(1, 5),
+    overlap=st.booleans(),
+)
+@settings(max_examples=150, deadline=None)
+def test_a_pool_that_holds_one_sequence_serves_all_of_them(templates, chunk, seqs, overlap):
     """The smallest pool that a request may be added to: no preemption leads into a livelock."""
     engine = SimulatedEngine(
         block_size=2,
@@ -145,6 +151,7 @@ def test_a_pool_that_holds_one_sequence_serves_all_of_them(templates, chunk, seq
         max_model_len=MAX_MODEL_LEN,
         max_num_seqs=seqs,
         max_num_batched_tokens=chunk,
+        overlap=overlap,
     )
     for name, template in zip(string.ascii_letters, templates, strict=False):
         engine.add(

@@ -1,0 +1,37 @@
+"""The loop with depth-1 overlap: the next step is launched before the last one's tokens are read.
+
+Owns the one step in flight. While the device computes it, the host takes in the step before and forms the next, so that
+the device finds its next work waiting. All parts are those of the plain loop, which gives the same tokens.
+"""
+
+from collections.abc import Iterable
+
+from legato.engine.core import EngineCore
+from legato.flow.request_update import RequestUpdate
+from legato.runner.model_runner import InFlightStep
+
+
+class OverlappedEngineCore(EngineCore):
+    """An engine core whose updates come one step later than those of the plain one."""
+
+    _in_flight: InFlightStep | None = None
+
+    def step(self) -> list[RequestUpdate]:
+        """Launch a step, then return what is new of the one before; nothing where there was none."""
+        launched = self._launch()
+        previous, self._in_flight = self._in_flight, launched
+        updates = [] if previous is None else self._finish(previous)
+        self._settle()
+        return updates
+
+    def abort(self, request_ids: Iterable[str]) -> list[RequestUpdate]:
+        """End requests now; their blocks are free at once. Unknown ids are ignored."""
+        updates = super().abort(request_ids)
+        self._settle()
+        return updates
+
+    def _settle(self) -> None:
+        """Collect the step in flight where nobody is left to ask for another; all its requests have ended."""
+        if self._in_flight is not None and not self.has_work:
+            step, self._in_flight = self._in_flight, None
+            self._finish(step)

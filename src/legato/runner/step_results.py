@@ -1,0 +1,82 @@
+"""From a step's device tensors to its StepOutput, in two halves: copies are enqueued, and read when they have come.
+
+Owns what of a step the host gets to see. The first half leaves nothing behind that a later step overwrites.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from legato.device.host_memory import download, upload
+from legato.flow.execution_plan import ExecutionPlan
+from legato.flow.scheduled_batch import ScheduledBatch
+from legato.flow.step_output import RequestStep, StepOutput, TokenLogprobs
+from legato.runner.step_program import StepProgram
+from legato.sampling.logprobs import gather_logprobs, token_logprobs
+
+GatheredLogprobs = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
+"""What :func:`~legato.sampling.logprobs.gather_logprobs` returns, on the host."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingResults:
+    """Host tensors whose values are on their way."""
+
+    sampled: torch.Tensor  # [num_reqs] int64
+    logprobs: GatheredLogprobs | None
+    """Of every request's token, where any request asks for them."""
+    prompt_logprobs: dict[int, GatheredLogprobs]
+    """By index in the batch: of the prompt tokens that follow the ones fed, where asked for."""
+
+
+def enqueue_results(program: StepProgram, plan: ExecutionPlan, batch: ScheduledBatch) -> PendingResults:
+    """Launch the copies of everything that the batch's requests asked for."""
+    sampled = program.buffers.sampled[: plan.shape.num_reqs]
+    logprobs = None
+    if plan.max_logprobs is not None:
+        logprobs = _gathered(program.buffers.logits[: plan.shape.num_reqs], sampled, plan.max_logprobs)
+    prompt_logprobs = {}
+    for index, (request, top_n) in enumerate(zip(batch.requests, plan.prompt_logprobs, strict=True)):
+        if top_n is not None:
+            begin, targets = plan.query_start_loc[index], request.next_prompt_token_ids
+            # The hidden states of all tokens were left behind: no full graph serves a batch that asks for these.
+            logits = program.model.compute_logits(program.buffers.hidden[begin : begin + len(targets)])
+            prompt_logprobs[index] = _gathered(logits, upload(np.array(targets), logits.device), top_n)
+    return PendingResults(sampled=download(sampled), logprobs=logprobs, prompt_logprobs=prompt_logprobs)
+
+
+def read_results(results: PendingResults, plan: ExecutionPlan, batch: ScheduledBatch) -> StepOutput:
+    """Return the values that have come, in the order of the batch's requests."""
+    token_ids = results.sampled.tolist()
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    if results.logprobs is not None:
+        top_n = [request.params.logprobs or 0 for request in batch.requests]
+        logprobs = token_logprobs(results.sampled, results.logprobs, top_n)
+    steps = []
+    for index, request in enumerate(batch.requests):
+        wanted = request.samples and request.params.logprobs is not None
+        steps.append(
+            RequestStep(
+                request_id=request.request_id,
+                token_ids=(token_ids[index],) if request.samples else (),
+                logprobs=(logprobs[index],) if wanted else (),
+                prompt_logprobs=_prompt_logprobs(results, plan, batch, index),
+            )
+        )
+    return StepOutput(step=plan.step, requests=tuple(steps))
+
+
+def _prompt_logprobs(
+    results: PendingResults, plan: ExecutionPlan, batch: ScheduledBatch, index: int
+) -> tuple[TokenLogprobs, ...]:
+    gathered, top_n = results.prompt_logprobs.get(index), plan.prompt_logprobs[index]
+    if gathered is None or top_n is None:
+        return ()
+    targets = batch.requests[index].next_prompt_token_ids
+    return token_logprobs(torch.tensor(targets), gathered, [top_n] * len(targets))
+
+
+def _gathered(logits: torch.Tensor, token_ids: torch.Tensor, top_n: int) -> GatheredLogprobs:
+    chosen, rank, top_ids, top_logprobs = gather_logprobs(logits, token_ids, top_n)
+    return download(chosen), download(rank), download(top_ids), download(top_logprobs)
