@@ -59,8 +59,7 @@ def packages(root: Path) -> str:
     rows = [
         (str(len(layers) - height), f"`{name}`", _first_sentence(f"legato.{name}"))
         for height, layer in enumerate(layers)
-        for name in (part.strip(" ()") for part in layer.split("|"))
-        if find_spec(f"legato.{name}") is not None  # parentheses mark a layer that need not exist
+        for name in (part.strip() for part in layer.split("|"))
     ]
     return markdown_table(("layer", "package", "what it owns"), rows)
 
