@@ -15,7 +15,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from importlib.metadata import version
 from itertools import cycle, islice
 from pathlib import Path
@@ -29,27 +28,20 @@ from fused_kernel_checks import (
     Width,
     angles,
     check_all,
-    config_of,
     draw,
-    randomise,
     verdict,
 )
 from triton.runtime.errors import OutOfResources
 
-from legato.attention.protocol import AttentionLayer
-from legato.kernels import linear_triton, rms_norm_triton, rotary_triton, silu_mul_triton
+from legato.kernels import linear_triton
 from legato.kernels.linear_tilings import Tiling, row_class
 from legato.kernels.rms_norm import add_rms_norm, add_rms_norm_reference, rms_norm, rms_norm_reference
 from legato.kernels.rotary import normalise_and_rotate, normalise_and_rotate_reference, rotate, rotate_reference
 from legato.kernels.silu_mul import silu_mul, silu_mul_reference
-from legato.models.registry import model_class
 
 ROW_CLASSES = (1, 2, 4, 8, 16)
 BEYOND_L2_BYTES = 256 << 20
 MIN_LAUNCHES = 16
-CHAIN_LAYERS = 8
-CHAIN_TRIES = 100
-PREFETCHED_BYTES = (0, 8192, 16384, 32768, 65536)
 COMPILING_THREADS = min(16, os.cpu_count() or 1)
 Launch = Callable[[], object]
 
@@ -134,53 +126,6 @@ def time_small(width: Width, num_rows: int) -> Iterator[dict[str, object]]:
             "us": microseconds([ours] * 64),
             "torch_us": microseconds([theirs] * 64),
         }
-
-
-class QueriesAlone:
-    """Gives the queries back as they lie, so that a layer is timed without attention."""
-
-    def attend(
-        self, layer: AttentionLayer, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
-    ) -> torch.Tensor:
-        """Return the queries, [num_tokens, num_heads * head_dim]."""
-        return query.flatten(1)
-
-
-@contextmanager
-def early_start(prefetched_bytes: int | None) -> Iterator[None]:
-    """Let kernels start before their predecessor has ended and draw so much near; None: each starts after the last."""
-    modules = (linear_triton, rms_norm_triton, rotary_triton, silu_mul_triton)
-    usual, usual_bytes = linear_triton.has_dependent_launch, linear_triton.PREFETCHED_BYTES
-    linear_triton.PREFETCHED_BYTES = prefetched_bytes or 0
-    for module in modules:
-        module.has_dependent_launch = usual if prefetched_bytes is not None else lambda device: False
-    try:
-        yield
-    finally:
-        linear_triton.PREFETCHED_BYTES = usual_bytes
-        for module in modules:
-            module.has_dependent_launch = usual
-
-
-def time_chain() -> Iterator[dict[str, object]]:
-    """Time layers of Llama-3.1-8B without attention, with and without early starts, which must not change a bit."""
-    config = config_of(WIDTHS[0], architecture="LlamaForCausalLM", vocab_size=1024, num_layers=CHAIN_LAYERS)
-    model = model_class(config.architecture)(config, torch.bfloat16, DEVICE)
-    randomise(model)
-    for num_rows in (1, 8):
-        feed = torch.arange(num_rows, device=DEVICE), torch.arange(num_rows, device=DEVICE) + 3
-        forward = lambda feed=feed: model(*feed, QueriesAlone())  # noqa: E731
-        with early_start(None):
-            expected = forward()
-        for prefetched_bytes in (None, *PREFETCHED_BYTES):
-            with early_start(prefetched_bytes):
-                us = microseconds([forward]) / CHAIN_LAYERS
-                graph, found = capture([forward])
-            differing = 0
-            for _ in range(CHAIN_TRIES):
-                graph.replay()
-                differing += not torch.equal(found, expected)
-            yield {"rows": num_rows, "prefetched_bytes": prefetched_bytes, "us": us, "differing": differing}
 
 
 class Bench:
@@ -293,15 +238,11 @@ def print_tables(rows: Iterable[dict]) -> None:
                 print(f"    {row['key']}: Tiling({', '.join(map(str, row['best']))}),")
 
 
-def print_report(small: list[dict], chain: list[dict], products: list[dict]) -> None:
+def print_report(small: list[dict], products: list[dict]) -> None:
     """Print times, and what the products of a whole step add up to."""
     print(f"\n{'operation':<22}{'model':<14}{'rows':>5}{'µs':>8}{'torch':>8}")
     for row in small:
         print(f"{row['operation']:<22}{row['model']:<14}{row['rows']:>5}{row['us']:>8.2f}{row['torch_us']:>8.2f}")
-    print("\na layer of llama-3.1-8b without attention: rows, bytes drawn near, µs, results that differ")
-    for row in chain:
-        start = "no early start" if row["prefetched_bytes"] is None else row["prefetched_bytes"]
-        print(f"{row['rows']:>5}{start:>16}{row['us']:>9.2f}{row['differing']:>5}")
     print(f"\n{'product':<10}{'model':<14}{'rows':>5}{'table µs':>10}{'best µs':>9}{'TB/s':>6}{'torch µs':>10}  tiling")
     for row in products:
         best, us = row["best"], row["best_us"]
@@ -330,7 +271,6 @@ def main() -> int:
     checks = check_all()
     print(f"{len(checks)} checks, {time.perf_counter() - started:.0f} s", flush=True)
     small = [row for width in WIDTHS[:2] for num_rows in (1, 8) for row in time_small(width, num_rows)]
-    chain = list(time_chain())
     products: list[dict] = []
     for model, those in PRODUCTS.items():
         for product in those:
@@ -341,7 +281,7 @@ def main() -> int:
     wrong = [check for check in checks if not check["correct"]]
     if options.tune:
         print_tables(products)
-    print_report(small, chain, products)
+    print_report(small, products)
     print(f"\n{len(checks)} checks, {len(wrong)} wrong, {time.perf_counter() - started:.0f} s")
     if options.output:
         environment = {name: version(name) for name in ("torch", "triton")} | {
@@ -354,12 +294,11 @@ def main() -> int:
             "seconds": time.perf_counter() - started,
             "checks": {"run": len(checks), "wrong": wrong},
             "operations": small,
-            "chain": chain,
             "products": products,
         }
         options.output.parent.mkdir(parents=True, exist_ok=True)
         options.output.write_text(json.dumps(report, indent=1) + "\n")
-    return 1 if wrong or any(row["differing"] for row in chain) else 0
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":

@@ -6,7 +6,9 @@ from legato.attention.protocol import AttentionBackend
 from legato.errors import BackendError
 
 BACKENDS: dict[str, str] = {
+    "triton": "legato.attention.backends.triton:TritonBackend",
     "flash_attn": "legato.attention.backends.flash_attn:FlashAttnBackend",
+    "flashinfer": "legato.attention.backends.flashinfer:FlashInferBackend",
     "torch_sdpa": "legato.attention.backends.torch_sdpa:TorchSdpaBackend",
     "reference": "legato.attention.backends.reference:ReferenceBackend",
 }

@@ -8,13 +8,6 @@ import torch
 import triton
 import triton.language as tl
 
-from legato.kernels.dependent_launch_triton import (
-    has_dependent_launch,
-    launch_options,
-    start_successor,
-    wait_for_predecessors,
-)
-
 
 @triton.jit
 def _store_kernel(
@@ -27,12 +20,8 @@ def _store_kernel(
     value_stride: tl.tensor,
     ROW: tl.constexpr,
     ROW_PADDED: tl.constexpr,
-    DEPENDENT: tl.constexpr,
 ) -> None:
     """Copy one token's keys and values, ``ROW`` elements each; neighbours along the row make 16-byte accesses."""
-    if DEPENDENT:
-        start_successor()
-        wait_for_predecessors()
     token = tl.program_id(0).to(tl.int64)
     slot = tl.load(slot_mapping + token)
     column = tl.arange(0, ROW_PADDED)
@@ -71,6 +60,5 @@ def store_keys_and_values(
         value.stride(0),
         ROW=row,
         ROW_PADDED=triton.next_power_of_2(row),
-        **launch_options(has_dependent_launch(key.device)),
         num_warps=warps,
     )

@@ -10,21 +10,8 @@ import torch
 import triton
 import triton.language as tl
 
-from legato.kernels.dependent_launch_triton import (
-    has_dependent_launch,
-    launch_options,
-    prefetch,
-    start_successor,
-    wait_for_predecessors,
-)
 from legato.kernels.linear_tilings import MAX_ROWS, Tiling
 from legato.kernels.silu_mul_triton import silu_times
-
-# Each program draws so much of its weights into the L2 cache while the inputs are being computed. All programs that are
-# resident together (some 700 on 132 multiprocessors) must not draw more than the cache holds until it is used.
-PREFETCHED_BYTES = 16384
-_LINE_BYTES = 128
-_ELEMENTS_PER_LINE: tl.constexpr = tl.constexpr(64)  # of a 2-byte dtype
 
 
 @triton.jit
@@ -37,27 +24,6 @@ def _load_weights(place: tl.tensor, inside: tl.tensor, WHOLE: tl.constexpr) -> t
 
 
 @triton.jit
-def _begin(
-    weight: tl.tensor,
-    rows: tl.tensor,
-    OUT_SIZE: tl.constexpr,
-    IN_SIZE: tl.constexpr,
-    GATED: tl.constexpr,
-    LINES: tl.constexpr,
-) -> None:
-    """Let the next kernel start, draw the first ``LINES`` cache lines of each row near, and wait for the inputs."""
-    start_successor()
-    if LINES > 0:
-        # Beyond the matrix its last row or column is drawn again.
-        columns = tl.minimum(tl.arange(0, LINES) * _ELEMENTS_PER_LINE, IN_SIZE - 1)
-        line = weight + tl.minimum(rows, OUT_SIZE - 1).to(tl.int64)[:, None] * IN_SIZE + columns[None, :]
-        prefetch(line)
-        if GATED:
-            prefetch(line + OUT_SIZE * IN_SIZE)
-    wait_for_predecessors()
-
-
-@triton.jit
 def _one_row_kernel(
     inputs: tl.tensor,
     weight: tl.tensor,
@@ -67,16 +33,12 @@ def _one_row_kernel(
     IN_SIZE: tl.constexpr,
     GATED: tl.constexpr,
     HAS_BIAS: tl.constexpr,
-    DEPENDENT: tl.constexpr,
-    PREFETCHED_LINES: tl.constexpr,
     BLOCK_OUT: tl.constexpr,
     BLOCK_IN: tl.constexpr,
     NUM_STAGES: tl.constexpr,
 ) -> None:
     WHOLE: tl.constexpr = OUT_SIZE % BLOCK_OUT == 0 and IN_SIZE % BLOCK_IN == 0
     rows = tl.program_id(0) * BLOCK_OUT + tl.arange(0, BLOCK_OUT)
-    if DEPENDENT:
-        _begin(weight, rows, OUT_SIZE, IN_SIZE, GATED, PREFETCHED_LINES)
     columns = tl.arange(0, BLOCK_IN)
     in_rows = rows < OUT_SIZE
     place = weight + rows.to(tl.int64)[:, None] * IN_SIZE + columns[None, :]
@@ -117,16 +79,12 @@ def _few_rows_kernel(
     IN_SIZE: tl.constexpr,
     GATED: tl.constexpr,
     HAS_BIAS: tl.constexpr,
-    DEPENDENT: tl.constexpr,
-    PREFETCHED_LINES: tl.constexpr,
     BLOCK_ROWS: tl.constexpr,
     BLOCK_OUT: tl.constexpr,
     BLOCK_IN: tl.constexpr,
 ) -> None:
     WHOLE: tl.constexpr = OUT_SIZE % BLOCK_OUT == 0 and IN_SIZE % BLOCK_IN == 0
     rows = tl.program_id(0) * BLOCK_OUT + tl.arange(0, BLOCK_OUT)  # of the weights: columns of the output
-    if DEPENDENT:
-        _begin(weight, rows, OUT_SIZE, IN_SIZE, GATED, PREFETCHED_LINES)
     columns = tl.arange(0, BLOCK_IN)
     tokens = tl.arange(0, BLOCK_ROWS)
     in_rows = rows < OUT_SIZE
@@ -184,14 +142,12 @@ def _launch(
     assert num_rows <= MAX_ROWS and weight.shape == (out_size * (2 if gated else 1), in_size)
     assert weight.is_contiguous() and inputs.stride(1) == out.stride(1) == 1
     tensors = (inputs, weight, weight if bias is None else bias, out)
-    options = launch_options(has_dependent_launch(inputs.device))
     shape = {"OUT_SIZE": out_size, "IN_SIZE": in_size, "GATED": gated, "HAS_BIAS": bias is not None}
-    lines = _prefetched_lines(tiling.block_out * (2 if gated else 1), in_size) if options["DEPENDENT"] else 0
-    blocks = {"PREFETCHED_LINES": lines, "BLOCK_OUT": tiling.block_out, "BLOCK_IN": tiling.block_in}
+    blocks = {"BLOCK_OUT": tiling.block_out, "BLOCK_IN": tiling.block_in}
     grid = (triton.cdiv(out_size, tiling.block_out),)
     if num_rows == 1:
         stages = {"NUM_STAGES": tiling.num_stages, "num_stages": tiling.num_stages}
-        _one_row_kernel[grid](*tensors, **shape, **blocks, **stages, **options, num_warps=tiling.num_warps)
+        _one_row_kernel[grid](*tensors, **shape, **blocks, **stages, num_warps=tiling.num_warps)
         return
     _few_rows_kernel[grid](
         *tensors,
@@ -200,14 +156,7 @@ def _launch(
         out.stride(0),
         **shape,
         **blocks,
-        **options,
         BLOCK_ROWS=MAX_ROWS,
         num_warps=tiling.num_warps,
         num_stages=tiling.num_stages,
     )
-
-
-def _prefetched_lines(rows_per_program: int, in_size: int) -> int:
-    """Return how many cache lines of each row are drawn near: a power of two, or 0."""
-    lines = min(PREFETCHED_BYTES // (_LINE_BYTES * rows_per_program), in_size // _ELEMENTS_PER_LINE.value)
-    return 1 << (lines.bit_length() - 1) if lines else 0

@@ -10,12 +10,6 @@ import torch
 import triton
 import triton.language as tl
 
-from legato.kernels.dependent_launch_triton import (
-    has_dependent_launch,
-    launch_options,
-    start_successor,
-    wait_for_predecessors,
-)
 from legato.kernels.paged_attention_configs import TileConfig, decode_config, padded_head, padded_power_of_2
 from legato.kernels.paged_attention_loop_triton import (
     LOG2_E,
@@ -53,12 +47,8 @@ def _split_kernel(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     PRECISION: tl.constexpr,
-    DEPENDENT: tl.constexpr,
 ) -> None:
     """Attend one request's rows of one key head to one share of its keys."""
-    if DEPENDENT:
-        start_successor()
-        wait_for_predecessors()
     kv_head, split, request = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     num_splits = tl.num_programs(1)
     seq_len = tl.load(seq_lens + request)
@@ -100,12 +90,8 @@ def _join_kernel(
     SPLITS_PADDED: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     HEAD_PADDED: tl.constexpr,
-    DEPENDENT: tl.constexpr,
 ) -> None:
     """Join the shares of one token and head, each weighted by its part of the softmax's sum."""
-    if DEPENDENT:
-        start_successor()
-        wait_for_predecessors()
     head, token = tl.program_id(0), tl.program_id(1).to(tl.int64)
     split, column = tl.arange(0, SPLITS_PADDED), tl.arange(0, HEAD_PADDED)
     place = (token * tl.num_programs(0) + head) * num_splits + split
@@ -170,7 +156,6 @@ def paged_attention_decode(
         BLOCK_M=config.block_m,
         BLOCK_N=config.block_n,
         PRECISION=dot_precision(query.dtype),
-        **launch_options(has_dependent_launch(query.device)),
         num_warps=config.num_warps,
         num_stages=config.num_stages,
     )
@@ -192,5 +177,4 @@ def _join(out: torch.Tensor, workspace: SplitWorkspace, num_splits: int, head: d
         SPLITS_PADDED=splits_padded,
         **head,
         num_warps=min(8, max(1, elements // 1024)),
-        **launch_options(has_dependent_launch(out.device)),
     )

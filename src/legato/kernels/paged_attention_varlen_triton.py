@@ -9,12 +9,6 @@ import torch
 import triton
 import triton.language as tl
 
-from legato.kernels.dependent_launch_triton import (
-    has_dependent_launch,
-    launch_options,
-    start_successor,
-    wait_for_predecessors,
-)
 from legato.kernels.paged_attention_configs import TileConfig, padded_head, varlen_config
 from legato.kernels.paged_attention_loop_triton import (
     LOG2_E,
@@ -67,12 +61,8 @@ def _varlen_kernel(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     PRECISION: tl.constexpr,
-    DEPENDENT: tl.constexpr,
 ) -> None:
     """Attend ``BLOCK_M // GROUP`` tokens of one request, for all heads of one key head."""
-    if DEPENDENT:
-        start_successor()
-        wait_for_predecessors()
     TOKENS: tl.constexpr = BLOCK_M // GROUP
     kv_head = tl.program_id(0)
     tile = tl.num_programs(1) - 1 - tl.program_id(1)  # the last tiles of a prefill see most keys: they go first
@@ -160,7 +150,6 @@ def paged_attention_varlen(
         BLOCK_M=config.block_m,
         BLOCK_N=config.block_n,
         PRECISION=dot_precision(query.dtype),
-        **launch_options(has_dependent_launch(query.device)),
         num_warps=config.num_warps,
         num_stages=config.num_stages,
     )

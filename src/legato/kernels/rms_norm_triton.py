@@ -5,13 +5,6 @@ import torch
 import triton
 import triton.language as tl
 
-from legato.kernels.dependent_launch_triton import (
-    has_dependent_launch,
-    launch_options,
-    start_successor,
-    wait_for_predecessors,
-)
-
 _ELEMENTS_PER_WARP = 256  # 8 per thread: one load of 16 bytes in a 2-byte dtype
 _MAX_WARPS = 16
 
@@ -28,16 +21,11 @@ def _rms_norm_kernel(
     SIZE: tl.constexpr,
     BLOCK: tl.constexpr,
     HAS_DELTA: tl.constexpr,
-    DEPENDENT: tl.constexpr,
 ) -> None:
-    if DEPENDENT:
-        start_successor()
     row = tl.program_id(0).to(tl.int64)
     columns = tl.arange(0, BLOCK)
     inside = columns < SIZE
     scale = tl.load(weight + columns, mask=inside, other=0.0).to(tl.float32)
-    if DEPENDENT:
-        wait_for_predecessors()
     values = tl.load(residual + row * residual_stride + columns, mask=inside, other=0.0)
     if HAS_DELTA:
         added = tl.load(delta + row * delta_stride + columns, mask=inside, other=0.0)
@@ -76,7 +64,6 @@ def _launch(residual: torch.Tensor, delta: torch.Tensor | None, weight: torch.Te
         SIZE=size,
         BLOCK=block,
         HAS_DELTA=delta is not None,
-        **launch_options(has_dependent_launch(residual.device)),
         num_warps=min(_MAX_WARPS, max(1, block // _ELEMENTS_PER_WARP)),
     )
     return normed

@@ -5,13 +5,6 @@ import torch
 import triton
 import triton.language as tl
 
-from legato.kernels.dependent_launch_triton import (
-    has_dependent_launch,
-    launch_options,
-    start_successor,
-    wait_for_predecessors,
-)
-
 _BLOCK_HEADS = 8
 _NUM_WARPS = 4
 
@@ -40,11 +33,7 @@ def _rotate_kernel(
     BLOCK_HEADS: tl.constexpr,
     BLOCK_HALF: tl.constexpr,
     NORMALISE: tl.constexpr,
-    DEPENDENT: tl.constexpr,
 ) -> None:
-    if DEPENDENT:
-        start_successor()
-        wait_for_predecessors()
     token = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1) * BLOCK_HEADS + tl.arange(0, BLOCK_HEADS)[:, None]
     pair = tl.arange(0, BLOCK_HALF)[None, :]
@@ -121,6 +110,5 @@ def _launch(
         BLOCK_HEADS=_BLOCK_HEADS,
         BLOCK_HALF=triton.next_power_of_2(half),
         NORMALISE=normalise,
-        **launch_options(has_dependent_launch(heads.device)),
         num_warps=_NUM_WARPS,
     )

@@ -5,13 +5,6 @@ import torch
 import triton
 import triton.language as tl
 
-from legato.kernels.dependent_launch_triton import (
-    has_dependent_launch,
-    launch_options,
-    start_successor,
-    wait_for_predecessors,
-)
-
 _BLOCK = 1024
 _NUM_WARPS = 4
 
@@ -30,11 +23,7 @@ def _silu_mul_kernel(
     row_stride: tl.tensor,
     SIZE: tl.constexpr,
     BLOCK: tl.constexpr,
-    DEPENDENT: tl.constexpr,
 ) -> None:
-    if DEPENDENT:
-        start_successor()
-        wait_for_predecessors()
     row = tl.program_id(0).to(tl.int64)
     columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = columns < SIZE
@@ -56,7 +45,6 @@ def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
         gate_up.stride(0),
         SIZE=size,
         BLOCK=_BLOCK,
-        **launch_options(has_dependent_launch(gate_up.device)),
         num_warps=_NUM_WARPS,
     )
     return out

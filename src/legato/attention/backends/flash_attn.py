@@ -20,6 +20,8 @@ from legato.kvcache.storage import LayerCache
 _PACKAGE = "flash_attn_interface"
 _HEAD_DIMS = (64, 128, 256)
 _DTYPES = ("bfloat16", "float16")
+_MAX_BLOCK_SIZE = 64
+"""Larger blocks are read whole: what no token has written, not-a-number included, then reaches the result."""
 
 
 class FlashAttnBackend:
@@ -40,6 +42,7 @@ class FlashAttnBackend:
             "device": "" if setup.device.capability[0] == 9 else f"{setup.device}; it has kernels for sm90 alone",
             "head size": "" if setup.model.head_dim in _HEAD_DIMS else f"{setup.model.head_dim}, not in {_HEAD_DIMS}",
             "dtype": "" if setup.dtype in _DTYPES else f"{setup.dtype}, not in {_DTYPES}",
+            "block size": "" if setup.block_size <= _MAX_BLOCK_SIZE else f"{setup.block_size}, over {_MAX_BLOCK_SIZE}",
             "layers": "" if isinstance(spec, FullAttentionSpec) else type(spec).__name__,
         }
         found = {name: why for name, why in obstacles.items() if why}
