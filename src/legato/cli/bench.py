@@ -43,7 +43,9 @@ class LatencyOptions:
         choices=tuple(map(str, GraphPolicy)),
         panel=WORKLOAD,
     )
-    peer: str = option("none", "Engine to measure in the same run.", choices=("none", "transformers"), panel=WORKLOAD)
+    peer: str = option(
+        "none", "Engine to measure in the same run.", choices=("none", "transformers", "vllm"), panel=WORKLOAD
+    )
     output: str | None = option(None, "File for the result, as JSON.", metavar="FILE", panel=WORKLOAD)
 
 
@@ -91,11 +93,19 @@ def _contestants(workload: LatencyOptions, engine: EngineOptions) -> "tuple[list
         for policy in policies
     ]
     config = own[0].core.config
-    if workload.peer == "none":
-        return [*own], config
-    from legato.bench.transformers_peer import TransformersPeer
+    return [*own, *_peers(workload.peer, engine, config)], config
 
-    return [*own, TransformersPeer(engine.model, engine.load_format, config.dtype, config.device)], config
+
+def _peers(name: str, engine: EngineOptions, config: "EngineConfig") -> "list[Contestant]":
+    if name == "transformers":
+        from legato.bench.transformers_peer import TransformersPeer
+
+        return [TransformersPeer(engine.model, engine.load_format, config.dtype, config.device)]
+    if name == "vllm":
+        from legato.bench.vllm_peer import VllmPeer
+
+        return [VllmPeer(engine, config)]
+    return []
 
 
 def _latency_table(rows: "Sequence[LatencyRow]") -> Table:
