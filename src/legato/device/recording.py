@@ -28,6 +28,8 @@ _HOST_READS = frozenset(
 """Tensor methods that read device memory on the host; some of them never reach the dispatcher."""
 _HOST_COPIES = frozenset({"aten::lift_fresh", "aten::lift_fresh_copy"})
 """What ``torch.tensor`` of host data becomes."""
+_PAGEABLE_COPIES = frozenset({"tensor", "as_tensor"})
+"""What copies host data to a GPU from memory that is not page-locked, for which the host waits."""
 _DYNAMIC_TAGS = frozenset({torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape})
 _INDEXING_OPERATIONS = frozenset({"aten::index", "aten::index_put", "aten::index_put_"})
 """Their output's shape depends on data only where an index is a mask."""
@@ -51,6 +53,10 @@ class RecordedGraph:
 class _HostReadGuard(TorchFunctionMode):
     """Refuses reads that bypass the dispatcher, such as ``tolist`` of a CPU tensor."""
 
+    def __init__(self, refused: frozenset[str] = _HOST_READS) -> None:
+        super().__init__()
+        self._refused = refused
+
     def __torch_function__(
         self,
         func: Callable[..., Any],
@@ -58,13 +64,17 @@ class _HostReadGuard(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        if getattr(func, "__name__", "") in _HOST_READS:
+        if getattr(func, "__name__", "") in self._refused:
             raise _host_read(f"Tensor.{func.__name__}")
         return func(*args, **(kwargs or {}))
 
 
 class _CompositeGuard(TorchDispatchMode):
     """Refuses host work inside operations that are made of others; in inference mode they arrive in one piece."""
+
+    def __init__(self, refuse: "_Refuse") -> None:
+        super().__init__()
+        self._refuse = refuse
 
     def __torch_dispatch__(
         self,
@@ -73,8 +83,8 @@ class _CompositeGuard(TorchDispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        _refuse_host_work(func, args)
-        return _run(func, args, kwargs or {})
+        self._refuse(func, args)
+        return _run(func, args, kwargs or {}, self._refuse)
 
 
 class RecordingCapture(TorchDispatchMode):
@@ -140,7 +150,7 @@ class RecordingCapture(TorchDispatchMode):
     ) -> Any:
         kwargs = kwargs or {}
         _refuse_host_work(func, args)
-        result = _run(func, args, kwargs)
+        result = _run(func, args, kwargs, _refuse_host_work)
         inputs = tensors_in((args, kwargs))
         if self._is_constant_view(func, inputs, result):
             return result
@@ -205,7 +215,7 @@ class RecordingDevice:
     @contextmanager
     def forbid_waiting(self) -> Iterator[None]:
         """Make each operation within raise GraphCaptureError that would make the host wait for a GPU."""
-        with _HostReadGuard(), _CompositeGuard():
+        with _HostReadGuard(_HOST_READS | _PAGEABLE_COPIES), _CompositeGuard(_refuse_host_reads):
             yield
 
     def memory_total_bytes(self) -> int:
@@ -217,22 +227,31 @@ class RecordingDevice:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
 
 
-def _run(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _run(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], refuse: "_Refuse") -> Any:
     """Run an operation; of a composite one, watch the parts."""
     if not func.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd):
         return func(*args, **kwargs)
-    with _CompositeGuard():
+    with _CompositeGuard(refuse):
         return func.decompose(*args, **kwargs)
+
+
+_Refuse = Callable[[OpOverload, tuple[Any, ...]], None]
+"""Raises for an operation that may not run."""
 
 
 def _refuse_host_work(func: OpOverload, args: tuple[Any, ...]) -> None:
     """Raise for an operation that needs the host to read device memory, or sends host data to the device."""
-    name = func.name().split(".")[0]
-    if name in _HOST_COPIES:
+    if _name(func) in _HOST_COPIES:
         raise GraphCaptureError(
             "host data was copied to the device during a capture",
             {"found": func.name(), "limit": "a replay would use the old data", "options": "fill a persistent buffer"},
         )
+    _refuse_host_reads(func, args)
+
+
+def _refuse_host_reads(func: OpOverload, args: tuple[Any, ...]) -> None:
+    """Raise for an operation that needs the host to read device memory."""
+    name = _name(func)
     dynamic = bool(_DYNAMIC_TAGS.intersection(func.tags))
     if name in _INDEXING_OPERATIONS:
         dynamic = any(index.dtype in (torch.bool, torch.uint8) for index in tensors_in(args[1:2]))
@@ -240,9 +259,13 @@ def _refuse_host_work(func: OpOverload, args: tuple[Any, ...]) -> None:
         raise _host_read(func.name())
 
 
+def _name(func: OpOverload) -> str:
+    return str(func.name()).split(".")[0]
+
+
 def _host_read(name: str) -> GraphCaptureError:
     return GraphCaptureError(
-        "the host read a tensor during a capture",
+        "the host read a tensor during a capture, or where it must not wait",
         {
             "found": name,
             "limit": "a replay cannot ask the host",
