@@ -9,6 +9,11 @@ def debug() -> bool:
     return os.environ.get("LEGATO_DEBUG", "").lower() not in ("", "0", "false")
 
 
+def cuda_home() -> str | None:
+    """Return where the CUDA toolkit is, as its own tools are told: CUDA_HOME, or CUDA_PATH; None: they are not told."""
+    return os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
+
+
 def with_search_path(paths: Iterable[str]) -> dict[str, str]:
     """Return the environment for a child process that finds modules in ``paths``."""
     return os.environ | {"PYTHONPATH": os.pathsep.join(paths)}

@@ -1,0 +1,75 @@
+"""FlashInfer (arXiv 2501.01005) over the paged cache. Owns the choice between its uniform decode and its prefill.
+
+Uniform batches run on kernels that read lengths on the device, draft verification included, so that full graphs hold
+them; every other batch runs on kernels that are planned on the host, between the segments of piecewise graphs.
+"""
+
+import shutil
+from importlib.util import find_spec
+from pathlib import Path
+from typing import ClassVar
+
+import torch
+
+from legato.attention.backends.flashinfer_decode import UniformDecode
+from legato.attention.backends.flashinfer_prefill import PlannedPrefill
+from legato.attention.backends.flashinfer_support import Installation, decide, takes, uniform_kernel
+from legato.attention.graph_support import Support
+from legato.attention.protocol import AttentionLayer, AttentionMetadata
+from legato.attention.setup import AttentionSetup
+from legato.attention.store import store
+from legato.config.environment import cuda_home
+from legato.kvcache.spec import FullAttentionSpec, KVSpec
+from legato.kvcache.storage import LayerCache
+
+
+class FlashInferBackend:
+    """XQA or TRTLLM-gen for uniform batches where the GPU has them, planned prefill for everything else."""
+
+    name: ClassVar[str] = "flashinfer"
+
+    def __init__(self, setup: AttentionSetup) -> None:
+        model = setup.model
+        kernel = uniform_kernel(setup, FullAttentionSpec(num_kv_heads=model.num_kv_heads, head_dim=model.head_dim))
+        self._decode = None if kernel is None else UniformDecode(setup, kernel)
+        self._prefill = PlannedPrefill(setup)
+
+    @classmethod
+    def support(cls, setup: AttentionSetup, spec: KVSpec) -> Support:
+        """Return UNIFORM where a uniform kernel serves such layers, one token alone where they have a window on Hopper.
+
+        Without such a kernel the level is NEVER; raises BackendError where the prefill kernels cannot serve either.
+        """
+        return decide(setup, spec, _installation())
+
+    @classmethod
+    def key_ints(
+        cls, setup: AttentionSetup, *, num_reqs: int, query_len: int | None, max_seq_len: int
+    ) -> tuple[tuple[str, int], ...]:
+        """Return nothing: splits follow from the padded batch and the block table's width, which never changes."""
+        return ()
+
+    def forward(
+        self,
+        layer: AttentionLayer,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        cache: LayerCache,
+        metadata: AttentionMetadata,
+        out: torch.Tensor,
+    ) -> None:
+        """Store, then attend; shapes as in the protocol."""
+        store(cache, key, value, metadata.slot_mapping)
+        width, decode = metadata.query_len, self._decode
+        if width is not None and decode is not None and takes(decode.kernel, query_len=width, window=layer.window):
+            decode.attend(layer, query, cache, metadata, width, out)
+        else:
+            self._prefill.attend(layer, query, cache, metadata, out)
+
+
+def _installation() -> Installation:
+    """Look for the package and for a compiler where FlashInfer looks for it."""
+    home = cuda_home() or "/usr/local/cuda"
+    compiler = shutil.which("nvcc") is not None or Path(home, "bin", "nvcc").exists()
+    return Installation(package=find_spec("flashinfer") is not None, compiler=compiler)

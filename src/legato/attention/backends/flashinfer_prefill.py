@@ -1,0 +1,128 @@
+"""FlashInfer's paged prefill for any mix of query lengths. Owns its plans; runs eagerly only, never inside a capture.
+
+FlashInfer plans on the host, from lengths. They are read from the step's own metadata, once a step, and not taken from
+the scheduler: a step that follows accepted drafts has lengths that only the device knows.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from legato.attention.protocol import AttentionLayer, AttentionMetadata
+from legato.attention.setup import AttentionSetup
+from legato.kvcache.storage import LayerCache
+
+_WORKSPACE_BYTES = 128 << 20
+"""What FlashInfer's documentation advises."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageTable:
+    """The pages of a batch's requests, one request after another; requests without tokens are left out."""
+
+    query_start: np.ndarray  # [num_reqs + 1] int32
+    page_start: np.ndarray  # [num_reqs + 1] int32
+    cells: np.ndarray  # [num_pages] int64: place of each page in the flattened block table
+    last_page_len: np.ndarray  # [num_reqs] int32
+
+    @property
+    def num_tokens(self) -> int:
+        """Real tokens of the batch, which come before the padded ones."""
+        return int(self.query_start[-1])
+
+
+class PlannedPrefill:
+    """One wrapper per attention window, planned at most once a step."""
+
+    def __init__(self, setup: AttentionSetup) -> None:
+        self._setup = setup
+        self._dtype = getattr(torch, setup.dtype)
+        # One layer uses it at a time, so that all wrappers share it.
+        self._workspace = torch.zeros(_WORKSPACE_BYTES, dtype=torch.uint8, device=torch.device(setup.device.kind))
+        self._wrappers: dict[int | None, Any] = {}
+        self._planned: set[int | None] = set()
+        """Windows that are planned for the current step."""
+        self._metadata: AttentionMetadata | None = None
+        self._last_layer = -1
+        self._pages: PageTable | None = None
+
+    def attend(
+        self,
+        layer: AttentionLayer,
+        query: torch.Tensor,
+        cache: LayerCache,
+        metadata: AttentionMetadata,
+        out: torch.Tensor,
+    ) -> None:
+        """Write ``out`` [num_tokens, num_heads, head_dim] for all real tokens; ``query`` has its shape."""
+        pages = self._pages_of(layer, metadata)
+        wrapper = self._wrapper(layer.window)
+        if layer.window not in self._planned:
+            self._plan(wrapper, layer, metadata, pages)
+            self._planned.add(layer.window)
+        wrapper.run(
+            query[: pages.num_tokens],
+            (cache.key, cache.value),
+            q_scale=layer.scale * layer.head_dim**0.5,  # of what the plan assumes, 1 / sqrt(head size)
+            out=out[: pages.num_tokens],
+        )
+
+    def _pages_of(self, layer: AttentionLayer, metadata: AttentionMetadata) -> PageTable:
+        """Return the step's pages, read from the device at its first layer.
+
+        Layers come in order, and segments of a graph pass the same metadata object at each replay: a step has begun
+        where the object is another one or the layer does not follow the last.
+        """
+        if self._pages is None or metadata is not self._metadata or layer.index <= self._last_layer:
+            lengths = torch.cat([metadata.query_start_loc, metadata.seq_lens]).cpu().numpy()
+            starts, seq_lens = np.split(lengths, [metadata.num_reqs + 1])
+            self._pages = page_table(
+                starts, seq_lens, max_blocks=metadata.block_table.shape[1], block_size=self._setup.block_size
+            )
+            self._metadata = metadata
+            self._planned.clear()
+        self._last_layer = layer.index
+        return self._pages
+
+    def _wrapper(self, window: int | None) -> Any:
+        if window not in self._wrappers:
+            from flashinfer.prefill import BatchPrefillWithPagedKVCacheWrapper  # type: ignore[import-not-found]
+
+            self._wrappers[window] = BatchPrefillWithPagedKVCacheWrapper(self._workspace, "NHD")
+        return self._wrappers[window]
+
+    def _plan(self, wrapper: Any, layer: AttentionLayer, metadata: AttentionMetadata, pages: PageTable) -> None:
+        cells = torch.from_numpy(pages.cells).to(metadata.block_table.device)
+        wrapper.plan(
+            torch.from_numpy(pages.query_start),
+            torch.from_numpy(pages.page_start),
+            metadata.block_table.flatten().index_select(0, cells),
+            torch.from_numpy(pages.last_page_len),
+            layer.num_heads,
+            layer.num_kv_heads,
+            layer.head_dim,
+            self._setup.block_size,
+            causal=True,
+            window_left=-1 if layer.window is None else layer.window - 1,
+            q_data_type=self._dtype,
+            max_token_per_sequence=int(np.diff(pages.query_start).max()),
+        )
+
+
+def page_table(query_start_loc: np.ndarray, seq_lens: np.ndarray, *, max_blocks: int, block_size: int) -> PageTable:
+    """Return the pages of the requests that have tokens.
+
+    ``query_start_loc`` [num_reqs + 1], ``seq_lens`` [num_reqs]; the block table is [num_reqs, max_blocks].
+    """
+    row = np.flatnonzero(np.diff(query_start_loc) > 0)  # in the block table
+    num_pages = -(-seq_lens[row] // block_size)
+    page_start = np.concatenate([[0], np.cumsum(num_pages)])
+    page = np.arange(page_start[-1]) - np.repeat(page_start[:-1], num_pages)
+    return PageTable(
+        query_start=np.concatenate([query_start_loc[row], query_start_loc[-1:]]).astype(np.int32),
+        page_start=page_start.astype(np.int32),
+        cells=(np.repeat(row * max_blocks, num_pages) + page).astype(np.int64),
+        last_page_len=(seq_lens[row] - (num_pages - 1) * block_size).astype(np.int32),
+    )

@@ -1,0 +1,205 @@
+"""What FlashInfer is asked, answered by a double of its documented entry points and compared with the oracle."""
+
+import sys
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from flashinfer_double import PLANS, modules
+from hypothesis import given
+from hypothesis import strategies as st
+from test_flashinfer_support import HOPPER, setup
+
+from legato.attention.backends.flashinfer import FlashInferBackend
+from legato.attention.backends.flashinfer_decode import causal_mask, workspace_bytes
+from legato.attention.backends.flashinfer_prefill import page_table
+from legato.attention.backends.flashinfer_support import UniformKernel
+from legato.attention.protocol import AttentionLayer, AttentionMetadata
+from legato.kernels.paged_attention import paged_attention_reference
+from legato.kvcache.storage import LayerCache
+
+HEADS = {"num_heads": 8, "num_kv_heads": 2, "head_dim": 64}
+MIXED = ((1, 50), (9, 9), (30, 45), (4, 36))
+"""(query_len, seq_len) of each request."""
+
+
+@pytest.fixture(autouse=True)
+def double(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, module in modules().items():
+        monkeypatch.setitem(sys.modules, name, module)
+
+
+def backend(**fields: Any) -> FlashInferBackend:
+    device = replace(HOPPER, kind="cpu", num_multiprocessors=4)  # Hopper's choices, the CPU's memory
+    return FlashInferBackend(setup(device, **HEADS | {"dtype": "float32"} | fields))
+
+
+class Batch:
+    """A batch over scattered blocks; what no sequence has written is not a number."""
+
+    def __init__(
+        self,
+        requests: tuple[tuple[int, int], ...],
+        *,
+        uniform: bool = False,
+        num_padded: int = 0,
+        block_size: int = 16,
+        seed: int = 0,
+    ) -> None:
+        random = torch.Generator().manual_seed(seed)
+        width = requests[0][0] if uniform else 0
+        self.num_real = sum(query_len for query_len, _ in requests)
+        query_lens = [query_len for query_len, _ in requests] + [width] * num_padded
+        seq_lens = [seq_len for _, seq_len in requests] + [width] * num_padded
+        num_tokens = sum(query_lens) + (0 if uniform else num_padded)
+        counts = [-(-seq_len // block_size) for _, seq_len in requests]
+        blocks = (torch.randperm(sum(counts), generator=random) + 1).split(counts)
+        table = torch.zeros(len(query_lens), max(counts) + 2, dtype=torch.int32)
+        shape = (sum(counts) + 1, block_size, HEADS["num_kv_heads"], HEADS["head_dim"])
+        self.cache = LayerCache(key=torch.full(shape, torch.nan), value=torch.full(shape, torch.nan))
+        slots = []
+        for index, ((query_len, seq_len), own) in enumerate(zip(requests, blocks, strict=True)):
+            table[index, : len(own)] = own
+            all_slots = (own[:, None] * block_size + torch.arange(block_size)).flatten()[:seq_len]
+            old = all_slots[: seq_len - query_len]
+            for tensor in (self.cache.key, self.cache.value):
+                tensor.flatten(0, 1)[old] = torch.randn(len(old), *shape[2:], generator=random)
+            slots.append(all_slots[seq_len - query_len :])
+        slots.append(torch.zeros(num_tokens - self.num_real, dtype=torch.int64))
+        heads = torch.randn(num_tokens, HEADS["num_heads"] + 2 * HEADS["num_kv_heads"], shape[3], generator=random)
+        self.query, self.key, self.value = heads.split((HEADS["num_heads"], shape[2], shape[2]), dim=1)
+        self.out = torch.full(self.query.shape, torch.nan)
+        self.metadata = AttentionMetadata(
+            query_start_loc=torch.tensor([0, *query_lens]).cumsum(0).to(torch.int32),
+            seq_lens=torch.tensor(seq_lens, dtype=torch.int32),
+            block_table=table,
+            slot_mapping=torch.cat(slots),
+            num_tokens=num_tokens,
+            num_reqs=len(query_lens),
+            query_len=width if uniform else None,
+            max_query_len=max(query_lens),
+            key_ints={},
+        )
+
+    def run(
+        self,
+        backend: FlashInferBackend,
+        *,
+        window: int | None = None,
+        index: int = 0,
+        metadata: AttentionMetadata | None = None,
+    ) -> None:
+        """Run one layer and compare its real tokens with the oracle."""
+        layer = AttentionLayer(index=index, **HEADS, scale=0.3, window=window)
+        metadata = metadata or self.metadata
+        backend.forward(layer, self.query, self.key, self.value, self.cache, metadata, self.out)
+        expected = paged_attention_reference(
+            self.query,
+            self.cache.key,
+            self.cache.value,
+            query_start_loc=self.metadata.query_start_loc,
+            seq_lens=self.metadata.seq_lens,
+            block_table=self.metadata.block_table,
+            scale=0.3,
+            window=window,
+        )
+        real = slice(0, self.num_real)
+        torch.testing.assert_close(self.out[real].double(), expected[real].double(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("query_len", [1, 2, 3, 8, 17, 32])
+def test_uniform_batches_of_any_width_are_computed_without_a_plan(query_len: int) -> None:
+    requests = ((query_len, query_len), (query_len, 77), (query_len, 200))
+    Batch(requests, uniform=True, num_padded=2).run(backend())
+    assert not PLANS
+
+
+@pytest.mark.parametrize("window", [1, 20, 500])
+def test_single_tokens_keep_to_a_window_without_a_plan(window: int) -> None:
+    Batch(((1, 1), (1, 77), (1, 200)), uniform=True, num_padded=1).run(backend(), window=window)
+    assert not PLANS
+
+
+@pytest.mark.parametrize(("query_len", "window"), [(3, 20), (33, None)])
+def test_a_width_that_xqa_computes_wrongly_or_not_at_all_is_planned(query_len: int, window: int | None) -> None:
+    requests = ((query_len, query_len), (query_len, 77))
+    Batch(requests, uniform=True, num_padded=1).run(backend(), window=window)
+    assert len(PLANS) == 1
+
+
+@pytest.mark.parametrize("window", [None, 1, 20])
+@pytest.mark.parametrize("block_size", [8, 16, 64])
+def test_any_mix_is_planned_over_its_real_requests(window: int | None, block_size: int) -> None:
+    Batch(MIXED, num_padded=3, block_size=block_size).run(backend(block_size=block_size), window=window)
+    assert [plan["starts"] for plan in PLANS] == [[0, 1, 10, 40, 44]]
+
+
+def test_decode_is_planned_where_no_kernel_reads_lengths_on_the_device() -> None:
+    Batch(((1, 9), (1, 30)), uniform=True, num_padded=1, block_size=8).run(backend(block_size=8))
+    assert len(PLANS) == 1
+
+
+def test_layers_of_a_step_share_a_plan_per_window() -> None:
+    batch, served = Batch(MIXED), backend()
+    for index, window in enumerate((None, 20, None, 20)):
+        batch.run(served, window=window, index=index)
+    assert [plan["window_left"] for plan in PLANS] == [-1, 19]
+
+
+def test_a_graphs_segments_are_planned_anew_at_each_replay_though_their_metadata_is_the_same_object() -> None:
+    served, first, second = backend(), Batch(MIXED), Batch(((9, 9), (4, 99), (1, 50), (30, 31)), seed=1)
+    shared = replace(first.metadata, block_table=torch.zeros(4, 9, dtype=torch.int32), max_query_len=30)
+    for batch in (first, second):
+        shared.query_start_loc.copy_(batch.metadata.query_start_loc)
+        shared.seq_lens.copy_(batch.metadata.seq_lens)
+        shared.block_table.zero_()[:, : batch.metadata.block_table.shape[1]] = batch.metadata.block_table
+        shared.slot_mapping.copy_(batch.metadata.slot_mapping)
+        for index in (0, 1):
+            batch.run(served, index=index, metadata=shared)
+    assert len(PLANS) == 2
+
+
+def test_another_models_layers_are_planned_for_their_own_batch() -> None:
+    served = backend()
+    Batch(MIXED).run(served, index=3)
+    Batch(((5, 5), (2, 17)), seed=1).run(served, index=4)  # a draft model's layer, numbered after the target's
+    assert len(PLANS) == 2
+
+
+def test_a_mask_has_a_bit_for_each_token_that_a_row_sees() -> None:
+    for query_len in range(2, 33):
+        mask = causal_mask(query_len, num_reqs=3)
+        assert mask.dtype is torch.uint16
+        assert mask.shape == (3, query_len, 2)
+        for row, words in enumerate(mask[2].tolist()):
+            assert [words[column // 16] >> column % 16 & 1 for column in range(32)] == [
+                int(column <= row) for column in range(32)
+            ]
+
+
+def test_the_workspace_holds_a_tile_of_results_per_multiprocessor_beside_the_semaphores() -> None:
+    tiles = 4  # 32 tokens × 4 grouped heads, in tiles of 32 rows
+    assert workspace_bytes(setup(HOPPER), UniformKernel.XQA) >= (8 << 20) + 132 * tiles * 32 * (128 * 2 + 8)
+
+
+@given(
+    requests=st.lists(
+        st.tuples(st.integers(0, 5), st.integers(0, 40)).map(lambda pair: (pair[0], sum(pair) if pair[0] else 0)),
+        min_size=1,
+        max_size=8,
+    ).filter(lambda requests: any(query_len for query_len, _ in requests)),
+    block_size=st.sampled_from([1, 4, 16]),
+)
+def test_page_lists_name_each_requests_blocks_in_order(requests: list[tuple[int, int]], block_size: int) -> None:
+    starts = np.cumsum([0] + [query_len for query_len, _ in requests])
+    seq_lens = np.array([seq_len for _, seq_len in requests])
+    pages = page_table(starts, seq_lens, max_blocks=50, block_size=block_size)
+    real = [(row, query_len, seq_len) for row, (query_len, seq_len) in enumerate(requests) if query_len]
+    assert np.diff(pages.query_start).tolist() == [query_len for _, query_len, _ in real]
+    for index, (row, _, seq_len) in enumerate(real):
+        own = pages.cells[pages.page_start[index] : pages.page_start[index + 1]]
+        assert own.tolist() == [row * 50 + block for block in range(-(-seq_len // block_size))]
+        assert (len(own) - 1) * block_size + pages.last_page_len[index] == seq_len
+    assert pages.num_tokens == starts[-1]
