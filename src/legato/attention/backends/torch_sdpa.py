@@ -17,14 +17,20 @@ from legato.errors import BackendError
 from legato.kvcache.spec import FullAttentionSpec, KVSpec
 from legato.kvcache.storage import LayerCache
 
+_MAX_PADDING = 1.25
+"""Decoding requests share one call while the longest asks for at most so much more than all of them have."""
+
 
 class TorchSdpaBackend:
-    """PyTorch's own attention, one request at a time, grouped heads packed into rows when decoding."""
+    """PyTorch's own attention: a call per prefill, one for all decodes, with grouped heads packed into rows."""
 
     name: ClassVar[str] = "torch_sdpa"
 
     def __init__(self, setup: AttentionSetup) -> None:
-        """Keep nothing: there is no workspace."""
+        """Reserve room for the gathered keys and values of the largest batch; only what is written takes memory."""
+        num_blocks = setup.max_num_seqs * -(-setup.max_model_len // setup.block_size)
+        shape = (2, num_blocks, setup.block_size, setup.model.num_kv_heads, setup.model.head_dim)
+        self._workspace = torch.empty(shape, dtype=getattr(torch, setup.dtype))
 
     @classmethod
     def support(cls, setup: AttentionSetup, spec: KVSpec) -> Support:
@@ -61,6 +67,7 @@ class TorchSdpaBackend:
             metadata.query_start_loc,
             metadata.seq_lens,
             metadata.block_table,
+            self._workspace,
             out,
             layer.scale,
             layer.window or 0,
@@ -74,14 +81,20 @@ def _paged_sdpa(
     query_start_loc: torch.Tensor,
     seq_lens: torch.Tensor,
     block_table: torch.Tensor,
+    workspace: torch.Tensor,
     out: torch.Tensor,
     scale: float,
     window: int,
 ) -> None:
     """Attend the tokens of each request to its own blocks. Requests without tokens, and padded tokens, are skipped."""
+    starts, lengths = query_start_loc.tolist(), seq_lens.tolist()
+    one_token_each = starts == list(range(len(lengths) + 1))
+    alike = len(lengths) * max(lengths) <= _MAX_PADDING * sum(lengths)
+    if one_token_each and alike and len(lengths) > 1 and not window:
+        _decode_together(query, key_cache, value_cache, lengths, block_table, workspace, out, scale)
+        return
     block_size = key_cache.shape[1]
-    starts = query_start_loc.tolist()
-    for index, seq_len in enumerate(seq_lens.tolist()):
+    for index, seq_len in enumerate(lengths):
         begin, end = starts[index], starts[index + 1]
         if begin == end:
             continue
@@ -90,6 +103,37 @@ def _paged_sdpa(
         values = value_cache.index_select(0, blocks).flatten(0, 1)[:seq_len].transpose(0, 1)
         attend = _decode if end - begin == 1 else _prefill
         attend(query[begin:end], keys, values, out[begin:end], scale, window)
+
+
+def _decode_together(
+    query: torch.Tensor,  # [num_reqs, num_heads, head_dim]
+    key_cache: torch.Tensor,
+    value_cache: torch.Tensor,
+    lengths: list[int],
+    block_table: torch.Tensor,
+    workspace: torch.Tensor,  # [2, blocks of the largest batch, block_size, num_kv_heads, head_dim]
+    out: torch.Tensor,
+    scale: float,
+) -> None:
+    """Attend one token of each request in one call, shorter sequences padded to the longest."""
+    block_size = key_cache.shape[1]
+    blocks = block_table[:, : -(-max(lengths) // block_size)].reshape(-1)
+    position = torch.arange(len(blocks) // len(lengths) * block_size)
+    unseen = position >= torch.tensor(lengths)[:, None]  # [num_reqs, context]
+    # What is not seen may hold anything, not-a-number included; a weight of zero alone would not silence it.
+    silent = unseen.flatten().nonzero().squeeze(1)
+    keys, values = (
+        torch.index_select(cache, 0, blocks, out=room[: len(blocks)])
+        .flatten(0, 1)
+        .index_fill_(0, silent, 0.0)
+        .unflatten(0, unseen.shape)
+        .transpose(1, 2)
+        for cache, room in zip((key_cache, value_cache), workspace, strict=True)
+    )  # [num_reqs, num_kv_heads, context, head_dim]
+    mask = torch.zeros(unseen.shape, dtype=query.dtype).masked_fill_(unseen, float("-inf"))
+    packed = query.unflatten(1, (keys.shape[1], -1))  # [num_reqs, num_kv_heads, group, head_dim]
+    attended = scaled_dot_product_attention(packed, keys, values, attn_mask=mask[:, None, None], scale=scale)
+    out.copy_(attended.reshape(out.shape))
 
 
 def _decode(
@@ -134,6 +178,6 @@ def _prefill(
 _LIBRARY = torch.library.Library("legato", "FRAGMENT")
 _LIBRARY.define(
     "paged_sdpa(Tensor query, Tensor key_cache, Tensor value_cache, Tensor query_start_loc, Tensor seq_lens, "
-    "Tensor block_table, Tensor(a!) out, float scale, int window) -> ()"
+    "Tensor block_table, Tensor(a!) workspace, Tensor(b!) out, float scale, int window) -> ()"
 )
 _LIBRARY.impl("paged_sdpa", _paged_sdpa, "CPU")
