@@ -102,6 +102,46 @@ def fill_by_rebuilding(
     object.__setattr__(self, "device", self.host.clone())
 
 
+class WrongBatchKernelBackend(ReferenceBackend):
+    """From four decoding requests on, eager or not, layer 1 gives too much."""
+
+    name: ClassVar[str] = "wrong_batch_kernel"
+
+    def forward(
+        self,
+        layer: AttentionLayer,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        cache: LayerCache,
+        metadata: AttentionMetadata,
+        out: torch.Tensor,
+    ) -> None:
+        super().forward(layer, query, key, value, cache, metadata, out)
+        if layer.index == 1 and metadata.query_len == 1 and metadata.num_reqs >= 4:
+            out.mul_(1.5)
+
+
+class WrongDecodeKernelBackend(ReferenceBackend):
+    """Layer 1 gives too much when it decodes, in graphs and eagerly."""
+
+    name: ClassVar[str] = "wrong_decode_kernel"
+
+    def forward(
+        self,
+        layer: AttentionLayer,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        cache: LayerCache,
+        metadata: AttentionMetadata,
+        out: torch.Tensor,
+    ) -> None:
+        super().forward(layer, query, key, value, cache, metadata, out)
+        if layer.index == 1 and metadata.query_len == 1:
+            out.mul_(1.5)
+
+
 class UniformOnlyBackend(ReferenceBackend):
     """No fault, but less support than a policy may ask for."""
 

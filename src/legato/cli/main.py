@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from legato.cli import bench, chat, generate, inspect, serve
+from legato.cli import bench, chat, generate, inspect, serve, verify
 from legato.cli.dataclass_options import takes_options
 from legato.cli.errors import exit_code, print_error
 from legato.config import environment
@@ -22,7 +22,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-for name, command in (("generate", generate.generate), ("chat", chat.chat), ("serve", serve.serve)):
+for name, command in (
+    ("generate", generate.generate),
+    ("chat", chat.chat),
+    ("serve", serve.serve),
+    ("verify", verify.verify),
+):
     app.command(name, context_settings=SETTINGS)(takes_options(command))
 app.add_typer(inspect.app, name="inspect")
 app.add_typer(bench.app, name="bench")

@@ -40,6 +40,21 @@ class EngineCore:
         self._dropped = dropped
 
     @property
+    def planner(self) -> Planner:
+        """What plans the steps."""
+        return self._planner
+
+    @property
+    def runner(self) -> ModelRunner:
+        """What runs them."""
+        return self._runner
+
+    @property
+    def dropped(self) -> tuple[DroppedKey, ...]:
+        """Graphs that were captured or tried, and cannot serve."""
+        return tuple(self._dropped)
+
+    @property
     def has_work(self) -> bool:
         """Whether any request is unfinished."""
         return self._scheduler.has_work

@@ -51,14 +51,14 @@ class ModelRunner:
     ) -> None:
         self._device = device
         self._program = program
-        self._limits = limits
+        self.limits = limits
         self._log = log
         epoch = BufferEpoch()
         epoch.watch(program.buffers.tensors)
         epoch.watch(program.state.tensors)
         epoch.watch(lambda: {f"{i} key": cache.key for i, cache in program.caches.items()})
         epoch.watch(lambda: {f"{i} value": cache.value for i, cache in program.caches.items()})
-        self._epoch = epoch
+        self.epoch = epoch
         self._launched: deque[Event] = deque()
         """Ends of the latest steps, as many as there are staging arrays."""
         self.graphs = GraphStore(epoch)
@@ -67,9 +67,17 @@ class ModelRunner:
 
     def capture(self, progress: CaptureProgress) -> list[DroppedKey]:
         """Capture and prove every key of the catalog; return those that cannot serve. No request may be in flight."""
-        capturer = GraphCapturer(self._device, self._program, self.graphs, self._epoch, self._limits)
-        self.catalog, dropped = capturer.capture_all(self.catalog, progress)
+        self.catalog, dropped = self.capturer(self.graphs).capture_all(self.catalog, progress)
         return dropped
+
+    def capturer(self, store: GraphStore) -> GraphCapturer:
+        """Return what captures this runner's step into ``store``, its own or one whose graphs are to be examined."""
+        return GraphCapturer(self._device, self._program, store, self.epoch, self.limits)
+
+    @property
+    def program(self) -> StepProgram:
+        """What the device computes in a step."""
+        return self._program
 
     def drop_stale_graphs(self) -> int:
         """Take graphs whose buffers have moved out of the catalog; return how many."""
@@ -125,7 +133,7 @@ class ModelRunner:
 
     def _shape(self, plan: ExecutionPlan) -> StepShape:
         if plan.key is not None:
-            return shape_of(plan.key, self._limits.max_num_seqs)
+            return shape_of(plan.key, self.limits.max_num_seqs)
         return StepShape(
             num_tokens=plan.num_tokens_padded,
             num_reqs=plan.num_reqs_padded,

@@ -1,0 +1,64 @@
+"""Which batch selects a graph. Owns the search, which asks the planner itself; pure, nothing runs."""
+
+from collections.abc import Iterator
+
+from legato.flow.sampling_params import SamplingParams
+from legato.flow.scheduled_batch import ScheduledBatch, ScheduledRequest
+from legato.graphs.catalog import Catalog
+from legato.graphs.key import GraphKey
+from legato.graphs.ladder import context_lengths
+from legato.graphs.modes import SamplerVariant
+from legato.plan.planner import Planner
+
+_PARAMS: dict[SamplerVariant | None, SamplingParams] = {
+    SamplerVariant.GREEDY: SamplingParams(temperature=0.0),
+    SamplerVariant.TEMPERATURE: SamplingParams(temperature=1.0),
+    SamplerVariant.FILTERED: SamplingParams(temperature=1.0, top_p=0.9),
+    None: SamplingParams(temperature=0.0, repetition_penalty=1.1),
+}
+"""What a key's graph ends with -> parameters that need it."""
+
+
+def params_for(key: GraphKey) -> SamplingParams:
+    """Return sampling parameters that the key serves; greedy where it has no sampler because it sees no requests."""
+    return _PARAMS[SamplerVariant.GREEDY if key.num_reqs is None else key.sampler]
+
+
+def batch_that_selects(key: GraphKey, planner: Planner, catalog: Catalog) -> ScheduledBatch | None:
+    """Return a batch within the scheduler's limits that the planner runs on ``key``; None: it finds none.
+
+    A batch of the key's own size is enough to try: what serves it before this key also serves all smaller ones.
+    """
+    return next((batch for batch in _candidates(key, planner) if planner.plan(batch, catalog).key == key), None)
+
+
+def _candidates(key: GraphKey, planner: Planner) -> Iterator[ScheduledBatch]:
+    limits = planner.limits
+    fewest = -(-key.num_tokens // limits.max_model_len)
+    most = min(key.num_tokens, limits.max_num_seqs) if key.num_reqs is None else key.num_reqs
+    counts = (most,) if key.query_len is not None else dict.fromkeys((most, fewest, max(fewest, most // 2)))
+    for num_reqs in counts:
+        share, larger = divmod(key.num_tokens, num_reqs)
+        query_lens = [share + (index < larger) for index in range(num_reqs)]
+        for seq_len in context_lengths(limits.max_model_len):
+            if seq_len >= max(query_lens):
+                yield _batch(key, query_lens, seq_len)
+
+
+def _batch(key: GraphKey, query_lens: list[int], seq_len: int) -> ScheduledBatch:
+    """Return requests of the key's class, the longest of ``seq_len``; others have no more context than they must."""
+    decodes = key.query_len is not None
+    requests = tuple(
+        ScheduledRequest(
+            request_id=str(row),
+            row=row,
+            num_computed_tokens=seq_len - query_len,
+            token_ids=(0,) * query_len,
+            is_decode=decodes,
+            samples=True,
+            num_output_tokens=int(decodes),
+            params=params_for(key),
+        )
+        for row, query_len in enumerate(query_lens)
+    )
+    return ScheduledBatch(step=1, requests=requests, released_rows=(), admissions=(), block_appends=())

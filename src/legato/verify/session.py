@@ -1,0 +1,196 @@
+"""A whole verification: engines built one after another over the same weights. Owns their order and their comparison.
+
+The eager engine comes first and is what all others are held to; it is itself held to plain attention.
+"""
+
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from rich.console import Console
+
+from legato.config.options import EngineOptions
+from legato.engine.bootstrap import build_engine, load_model
+from legato.engine.core import EngineCore
+from legato.engine.input_processor import Prompt
+from legato.engine.progress import BuildProgress
+from legato.engine.resolve import Resolved, resolve
+from legato.errors import BackendError
+from legato.graphs.key import GraphKey
+from legato.graphs.modes import GraphPolicy
+from legato.kvcache.sizing import bytes_per_block
+from legato.verify.key_checks import KeyChecks
+from legato.verify.layer_probe import LayerProbe, first_difference
+from legato.verify.prompts import default_prompts, read_prompts
+from legato.verify.report import EngineResult, Finding, Report
+from legato.verify.tolerance import RELATIVE_TOLERANCE
+from legato.verify.transcript import Comparison, Departure, Output, compare, requests_for, transcribe
+
+REFERENCE_BACKEND = "reference"
+Progress = Callable[[str, int, int, str], None]
+"""Told (engine, keys done, keys in all, what is checked)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyRequest:
+    """What is to be verified."""
+
+    options: EngineOptions
+    policies: tuple[GraphPolicy, ...] = tuple(GraphPolicy)
+    prompts: Path | None = None
+    """A file of prompts, one a line; None: the default ones."""
+    max_tokens: int = 16
+
+
+def verify(request: VerifyRequest, console: Console, progress: Progress = lambda *_: None) -> Report:
+    """Run every check and return what was found; building is shown on ``console``.
+
+    Raises ConfigError, ModelError or RequestError where there is nothing to verify.
+    """
+    return _Session(request, console, progress).run()
+
+
+class _Session:
+    def __init__(self, request: VerifyRequest, console: Console, progress: Progress) -> None:
+        self._request = request
+        self._console = console
+        self._progress = progress
+        self._resolved = resolve(request.options)
+        self._model = load_model(self._resolved, BuildProgress(console))
+        self._options = _plain_options(request.options, self._resolved)
+        self._prompts: list[Prompt] = []
+        self._expected: list[Output] = []
+        """What the eager engine said."""
+        self._proven: set[GraphKey] = set()
+        self._notes: list[str] = []
+
+    def run(self) -> Report:
+        results = [self._eager(), *self._reference(), *self._graph_engines()]
+        config = self._resolved.config
+        return Report(
+            model=config.model_name,
+            device=str(self._resolved.device.facts),
+            dtype=config.dtype,
+            attention_backend=config.attention_backend,
+            relative_tolerance=RELATIVE_TOLERANCE[config.dtype],
+            engines=results,
+            notes=self._notes,
+        )
+
+    def _eager(self) -> EngineResult:
+        """Build the engine that all others are compared with, and keep its words."""
+        result = EngineResult(name="none")
+        core = self._build(result.name, self._options)
+        file, max_tokens = self._request.prompts, self._request.max_tokens
+        self._prompts = read_prompts(file) if file else default_prompts(core.tokenizer, core.config, max_tokens)
+        self._expected = self._say(core, result)
+        result.num_tokens = sum(len(output.logprobs) for output in self._expected)
+        return result
+
+    def _reference(self) -> Iterator[EngineResult]:
+        """Hold the eager engine to plain attention, with no more context than the prompts need."""
+        if self._resolved.config.attention_backend == REFERENCE_BACKEND:
+            return
+        options = replace(self._options, attention_backend=REFERENCE_BACKEND, max_model_len=self._longest)
+        result = EngineResult(name=REFERENCE_BACKEND)
+        try:
+            core = self._build(result.name, options)
+        except BackendError as error:
+            self._notes.append(f"not compared with {REFERENCE_BACKEND} attention: {error.summary}")
+            return
+        # The eager engine is the one under test here: the reference is right.
+        said = self._say(core, result)
+        del core
+        self._compare(result, said, self._expected, options, self._options)
+        yield result
+
+    def _graph_engines(self) -> Iterator[EngineResult]:
+        for policy in self._request.policies:
+            if policy is not GraphPolicy.NONE:
+                result = EngineResult(name=str(policy))
+                yield self._with_graphs(result, replace(self._options, graph_policy=str(policy)))
+
+    def _with_graphs(self, result: EngineResult, options: EngineOptions) -> EngineResult:
+        core = self._build(result.name, options)
+        said = self._say(core, result)
+        checks = KeyChecks(core, self._model, result, strict=self._request.options.graph_strict)
+        checks.run(self._proven, lambda done, total, what: self._progress(result.name, done, total, what))
+        del core, checks
+        self._compare(result, self._expected, said, self._options, options)
+        return result
+
+    def _build(self, name: str, options: EngineOptions) -> EngineCore:
+        gc.collect()  # the engine before holds its graphs and its cache in reference cycles
+        self._console.print(f"engine {name}", style="bold", highlight=False)
+        return build_engine(options, self._console, model=self._model)
+
+    def _say(self, core: EngineCore, result: EngineResult) -> list[Output]:
+        said = transcribe(core, requests_for(core, self._prompts, self._request.max_tokens))
+        result.steps = dict(core.stats().graph_steps)
+        return said
+
+    def _compare(
+        self,
+        result: EngineResult,
+        expected: Sequence[Output],
+        given: Sequence[Output],
+        expected_options: EngineOptions,
+        given_options: EngineOptions,
+    ) -> None:
+        config = self._resolved.config
+        compared: Comparison = compare(expected, given, dtype=config.dtype, vocab_size=config.model.vocab_size)
+        result.num_tokens, result.num_near_ties = compared.num_tokens, compared.num_near_ties
+        result.max_logprob_difference = compared.max_logprob_difference
+        departure = compared.departure
+        if departure is None:
+            return
+        layer = self._first_layer(departure, expected_options, given_options)
+        result.findings.append(
+            Finding(
+                check="prompts",
+                engine=result.name,
+                key=departure.record.key,
+                layer=layer,
+                token=departure.position,
+                detail=f"prompt {departure.request}: {departure.detail}",
+            )
+        )
+
+    def _first_layer(self, departure: Departure, expected: EngineOptions, given: EngineOptions) -> str | None:
+        """Run both engines up to the step again, with their layers shown, and return the first that differs."""
+        right, wrong = (self._layers_at(departure, options) for options in (expected, given))
+        place = first_difference(right, wrong, self._resolved.config.dtype)
+        return None if place is None else place[0]
+
+    def _layers_at(self, departure: Departure, options: EngineOptions) -> dict[str, torch.Tensor]:
+        record = departure.record
+        probe = LayerProbe(self._model, self._resolved.config.scheduler.max_num_batched_tokens)
+        with torch.inference_mode(), probe.installed():
+            core = self._build("again, to find the layer", options)
+            requests = requests_for(core, self._prompts, self._request.max_tokens)
+            transcribe(core, requests, until_step=record.step)
+            return probe.outputs(record.num_tokens)
+
+    @property
+    def _longest(self) -> int:
+        """Tokens of the longest prompt with its output."""
+        return max(output.num_prompt_tokens + len(output.logprobs) for output in self._expected)
+
+
+def _plain_options(options: EngineOptions, resolved: Resolved) -> EngineOptions:
+    """Return options of an eager engine that has the same cache, limits and graph sizes as the user's."""
+    cache, sizes = resolved.config.cache, resolved.config.graph_sizes
+    block_bytes = bytes_per_block(resolved.layer_groups, cache.block_size, resolved.dtype.itemsize)
+    return replace(
+        options,
+        attention_backend=resolved.config.attention_backend,
+        kv_cache_memory_bytes=cache.num_blocks * block_bytes,
+        max_model_len=resolved.config.scheduler.max_model_len,
+        graph_policy=str(GraphPolicy.NONE),
+        graph_sizes=sizes,
+        graph_strict=False,
+        enforce_eager=False,
+        compilation_config=None,
+    )
