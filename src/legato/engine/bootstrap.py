@@ -3,6 +3,8 @@
 import torch
 from rich.console import Console
 
+from legato.attention.compilation import CompilingBackend
+from legato.attention.protocol import AttentionBackend
 from legato.config.options import EngineOptions
 from legato.engine.core import EngineCore
 from legato.engine.overlap import OverlappedEngineCore
@@ -40,7 +42,7 @@ def build_engine(
     if model is None:
         model = load_model(resolved, show)
     log = StepLog()
-    runner = _build_runner(resolved, model, log)
+    runner = _build_runner(resolved, model, _build_backend(resolved, show), log)
     with show.capturing(len(resolved.catalog.keys)) as captured:
         dropped = runner.capture(captured)
     show.captured(runner.graphs.graphs.values(), dropped)
@@ -74,7 +76,17 @@ def load_model(resolved: Resolved, show: BuildProgress) -> CausalLM:
     return model
 
 
-def _build_runner(resolved: Resolved, model: CausalLM, log: StepLog) -> ModelRunner:
+def _build_backend(resolved: Resolved, show: BuildProgress) -> AttentionBackend:
+    """Return the attention backend with its workspaces, and with its kernels compiled where that is done here."""
+    with torch.inference_mode():
+        backend = resolved.backend.backend(resolved.attention)
+        if isinstance(backend, CompilingBackend):
+            with show.compiling(resolved.backend.name) as progress:
+                backend.compile_kernels(resolved.limits.widths, progress)
+    return backend
+
+
+def _build_runner(resolved: Resolved, model: CausalLM, backend: AttentionBackend, log: StepLog) -> ModelRunner:
     """Allocate everything that graphs read, once."""
     config, device = resolved.config, resolved.device.torch_device
     scheduler, cache = config.scheduler, config.cache
@@ -82,7 +94,7 @@ def _build_runner(resolved: Resolved, model: CausalLM, log: StepLog) -> ModelRun
     with torch.inference_mode():
         program = StepProgram(
             model=model,
-            backend=resolved.backend.backend(resolved.attention),
+            backend=backend,
             caches=allocate(
                 resolved.layer_groups,
                 num_blocks=cache.num_blocks,

@@ -47,6 +47,21 @@ class BuildProgress:
             self._console.print(text, style="yellow", markup=False, highlight=False)
 
     @contextmanager
+    def compiling(self, backend: str) -> Iterator[Callable[[int, int, str], None]]:
+        """Show a bar of attention kernels; yields the function to tell (done, total, the next kernel)."""
+        with Progress(
+            TextColumn(f"compiling {backend} kernels"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.description}"),
+            console=self._console,
+            transient=True,
+        ) as progress:
+            task = progress.add_task("", total=None)
+            yield lambda done, total, kernel: progress.update(task, completed=done, total=total, description=kernel)
+
+    @contextmanager
     def capturing(self, total: int) -> Iterator[Callable[[int, int, GraphKey], None]]:
         """Show a bar of graphs; yields the function to tell (done, total, key)."""
         with Progress(

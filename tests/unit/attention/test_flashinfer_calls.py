@@ -16,7 +16,9 @@ from legato.attention.backends.flashinfer import FlashInferBackend
 from legato.attention.backends.flashinfer_decode import causal_mask, workspace_bytes
 from legato.attention.backends.flashinfer_prefill import page_table
 from legato.attention.backends.flashinfer_support import UniformKernel
+from legato.attention.compilation import CompilingBackend
 from legato.attention.protocol import AttentionLayer, AttentionMetadata
+from legato.errors import BackendError
 from legato.kernels.paged_attention import paged_attention_reference
 from legato.kvcache.storage import LayerCache
 
@@ -166,6 +168,27 @@ def test_another_models_layers_are_planned_for_their_own_batch() -> None:
     Batch(MIXED).run(served, index=3)
     Batch(((5, 5), (2, 17)), seed=1).run(served, index=4)  # a draft model's layer, numbered after the target's
     assert len(PLANS) == 2
+
+
+def test_kernels_of_every_kind_of_step_are_called_once_before_any_step_and_told_as_they_begin() -> None:
+    told: list[tuple[int, int, str]] = []
+    backend().compile_kernels((1, 4), lambda *progress: told.append(progress))
+    assert told == [(0, 3, "query_len 1"), (1, 3, "query_len 4"), (2, 3, "mixed batches")]
+    assert len(PLANS) == 1
+
+
+def test_a_kernel_that_does_not_compile_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: object, **options: object) -> None:
+        raise RuntimeError("Ninja build failed")
+
+    monkeypatch.setattr(sys.modules["flashinfer.decode"], "trtllm_batch_decode_with_kv_cache", fail)
+    with pytest.raises(BackendError, match="query_len 1") as caught:
+        backend().compile_kernels((1,), lambda *progress: None)
+    assert "Ninja build failed" in str(caught.value)
+
+
+def test_the_backend_can_be_asked_to_compile() -> None:
+    assert isinstance(backend(), CompilingBackend)
 
 
 def test_a_mask_has_a_bit_for_each_token_that_a_row_sees() -> None:

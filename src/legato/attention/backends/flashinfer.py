@@ -11,14 +11,17 @@ from typing import ClassVar
 
 import torch
 
+from legato.attention.backends.flashinfer_compile import first_calls
 from legato.attention.backends.flashinfer_decode import UniformDecode
 from legato.attention.backends.flashinfer_prefill import PlannedPrefill
 from legato.attention.backends.flashinfer_support import Installation, decide, takes, uniform_kernel
+from legato.attention.compilation import CompileProgress
 from legato.attention.graph_support import Support
 from legato.attention.protocol import AttentionLayer, AttentionMetadata
 from legato.attention.setup import AttentionSetup
 from legato.attention.store import store
 from legato.config.environment import cuda_home
+from legato.errors import BackendError
 from legato.kvcache.spec import FullAttentionSpec, KVSpec
 from legato.kvcache.storage import LayerCache
 
@@ -29,6 +32,7 @@ class FlashInferBackend:
     name: ClassVar[str] = "flashinfer"
 
     def __init__(self, setup: AttentionSetup) -> None:
+        self._setup = setup
         model = setup.model
         kernel = uniform_kernel(setup, FullAttentionSpec(num_kv_heads=model.num_kv_heads, head_dim=model.head_dim))
         self._decode = None if kernel is None else UniformDecode(setup, kernel)
@@ -48,6 +52,19 @@ class FlashInferBackend:
     ) -> tuple[tuple[str, int], ...]:
         """Return nothing: splits follow from the padded batch and the block table's width, which never changes."""
         return ()
+
+    def compile_kernels(self, widths: tuple[int, ...], progress: CompileProgress) -> None:
+        """Call each kernel once, which compiles it: seconds each for the first time on a machine."""
+        calls = list(first_calls(self._setup, self.forward, widths))
+        for done, call in enumerate(calls):
+            progress(done, len(calls), call.label)
+            try:
+                call.run()
+            except (RuntimeError, OSError) as error:
+                raise BackendError(
+                    f"FlashInfer has no kernel for {call.label}",
+                    {"found": error, "options": "another --attention-backend"},
+                ) from error
 
     def forward(
         self,
