@@ -13,6 +13,7 @@ its keys in the L2 cache; the median of the replays is divided by the calls.
 import argparse
 import json
 import platform
+import re
 import sys
 from functools import partial
 from importlib import import_module
@@ -24,6 +25,7 @@ from attention_batches import DECODE_ROWS, MIXED_ROWS, Batch, Case, check_cases,
 from attention_tuning import run_tuning
 from graph_timing import time_calls
 
+from legato.attention.graph_support import GraphSupport
 from legato.attention.protocol import AttentionBackend
 from legato.attention.registry import BACKENDS, load_backend
 from legato.device.facts import DeviceFacts
@@ -86,12 +88,22 @@ def check(name: str, case: Case, facts: DeviceFacts, device: torch.device) -> di
     return result | {"ok": error < BOUNDS[case.dtype], "relative_error": error}
 
 
+def needed_level(case: Case) -> GraphSupport:
+    """Return the level that a backend must declare for a graph to hold such a batch."""
+    if not case.uniform:
+        return GraphSupport.ALWAYS
+    return GraphSupport.UNIFORM_SINGLE_TOKEN if case.requests[0][0] == 1 else GraphSupport.UNIFORM
+
+
 def time_backend(name: str, case: Case, batches: list[Batch], facts: DeviceFacts) -> float | str:
     """Return microseconds of one attention call without its cache write, or why there is none."""
     try:
         backend = build(name, case, facts)
         if isinstance(backend, str):
             return backend
+        support = backend.support(case.setup(facts), case.spec)
+        if support.level < needed_level(case):
+            return f"{support.level.name}: not in a graph"
         module = sys.modules[type(backend).__module__]
         written, module.store = module.store, lambda *_: None  # type: ignore[attr-defined]
         try:
@@ -125,11 +137,11 @@ def environment(facts: DeviceFacts) -> dict[str, Any]:
     return {"device": str(facts), "multiprocessors": facts.num_multiprocessors, "command": sys.argv} | versions
 
 
-def run_checks(names: list[str], facts: DeviceFacts, device: torch.device) -> list[dict[str, Any]]:
-    """Check every backend on every case, printing as it goes."""
+def run_checks(names: list[str], facts: DeviceFacts, device: torch.device, chosen: re.Pattern[str]) -> list[Any]:
+    """Check every backend on every chosen case, printing as it goes."""
     results = []
     for name in names:
-        for case in check_cases():
+        for case in filter(lambda case: chosen.search(case.name), check_cases()):
             result = check(name, case, facts, device)
             results.append(result)
             verdict = "refused" if "refused" in result else "ok" if result["ok"] else "FAILED"
@@ -177,6 +189,7 @@ def main() -> int:
     parser.add_argument("--backends", default="triton", help="names, separated by commas")
     parser.add_argument("--tune", action="store_true", help="try candidate configurations of the Triton kernels")
     parser.add_argument("--skip-checks", action="store_true")
+    parser.add_argument("--checks", type=re.compile, default=re.compile(""), help="names of cases, as an expression")
     parser.add_argument("--output", type=Path, help="JSON file for all results")
     arguments = parser.parse_args()
     names = arguments.backends.split(",")
@@ -184,7 +197,7 @@ def main() -> int:
     facts = open_device("cuda").facts
     results: dict[str, Any] = {"environment": environment(facts)}
     with torch.inference_mode():
-        results["checks"] = [] if arguments.skip_checks else run_checks(names, facts, device)
+        results["checks"] = [] if arguments.skip_checks else run_checks(names, facts, device, arguments.checks)
         results["rows"] = run_times(names, facts, device)
         save(arguments.output, results)  # tuning takes minutes: what is known by now is kept
         if arguments.tune:
