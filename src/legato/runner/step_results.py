@@ -61,7 +61,7 @@ def read_results(results: PendingResults, plan: ExecutionPlan, batch: ScheduledB
                 request_id=request.request_id,
                 token_ids=(token_ids[index],) if request.samples else (),
                 logprobs=(logprobs[index],) if wanted else (),
-                prompt_logprobs=_prompt_logprobs(results, plan, batch, index),
+                prompt_logprobs=_prompt_logprobs(results, plan, batch, index) if results.prompt_logprobs else (),
             )
         )
     return StepOutput(step=plan.step, requests=tuple(steps))

@@ -134,13 +134,14 @@ class Scheduler:
         draft = BatchDraft(self._config.max_num_batched_tokens)
         decoding: list[RequestState] = []
         prefilling: list[RequestState] = []
-        ending: list[RequestState] = []
+        any_is_ending = False
         for state in self._running:
-            if state.is_full(state.num_tokens, self._config.max_model_len):
-                ending.append(state)
+            if state.num_pending_tokens and state.is_full(state.num_tokens, self._config.max_model_len):
+                any_is_ending = True
             else:
                 (decoding if state.is_decoding else prefilling).append(state)
-        all_found_room = self._continue_decodes(decoding, draft, may_preempt=not ending)
+        # A request that ends with the step in flight gives its blocks back at the commit: no need to take another's.
+        all_found_room = self._continue_decodes(decoding, draft, may_preempt=not any_is_ending)
         self._continue_prefills(prefilling, draft)
         if all_found_room:
             # Otherwise the blocks just freed belong to those still running, not to who lost them.
