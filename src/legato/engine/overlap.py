@@ -16,6 +16,20 @@ class OverlappedEngineCore(EngineCore):
 
     _in_flight: InFlightStep | None = None
 
+    @classmethod
+    def over(cls, core: EngineCore) -> "OverlappedEngineCore":
+        """Return this loop over the parts of a plain one that has no work; the two are not to work at once."""
+        assert not core.has_work, "its requests would be stepped by two loops"
+        return cls(
+            config=core.config,
+            tokenizer=core.tokenizer,
+            scheduler=core._scheduler,
+            planner=core.planner,
+            runner=core.runner,
+            step_log=core.step_log,
+            dropped=core._dropped,
+        )
+
     def step(self) -> list[RequestUpdate]:
         """Launch a step, then return what is new of the one before; nothing where there was none."""
         launched = self._launch()

@@ -37,18 +37,18 @@ class KeyChecks:
         """
         runner, result = self._core.runner, self._result
         before = runner.epoch.addresses()
-        for dropped in self._core.dropped:
-            self._dropped(dropped)
         keys = runner.catalog.keys
         result.num_keys, result.num_dropped = len(keys), len(self._core.dropped)
-        for done, key in enumerate(keys, start=1):
-            self._reachable(key)
-            if key not in proven:
-                self._captured_twice(key)
-                proven.add(key)
-            self._replayed(key)
-            progress(done, len(keys), str(key))
-        with torch.inference_mode():
+        with torch.inference_mode(), frozen_garbage_collection():
+            for dropped in self._core.dropped:
+                self._dropped(dropped)
+            for done, key in enumerate(keys, start=1):
+                self._reachable(key)
+                if key not in proven:
+                    self._captured_twice(key)
+                    proven.add(key)
+                self._replayed(key)
+                progress(done, len(keys), str(key))
             runner.capturer(runner.graphs).clear()
         self._addresses(before)
 
@@ -97,8 +97,7 @@ class KeyChecks:
             return
         place = None
         if self._is_first("replay"):
-            with frozen_garbage_collection():
-                place = check.first_layer(LayerProbe(self._model, self._max_num_tokens))
+            place = check.first_layer(LayerProbe(self._model, self._max_num_tokens))
         token = check.query_start_loc[outcome.failed_request + 1] - 1
         self._found("replay", key, place or ("logits", token), outcome.detail)
 
@@ -110,11 +109,10 @@ class KeyChecks:
 
     def _prove(self, key: GraphKey, capturing_seed: int, probe: LayerProbe | None) -> Proof | DroppedKey:
         capturer = self._core.runner.capturer(GraphStore(self._core.runner.epoch))
-        with torch.inference_mode(), frozen_garbage_collection():
-            if probe is None:
-                return capturer.prove(key, capturing_seed=capturing_seed)
-            with probe.installed():
-                return capturer.prove(key, capturing_seed=capturing_seed, observe=probe.outputs)
+        if probe is None:
+            return capturer.prove(key, capturing_seed=capturing_seed)
+        with probe.installed():
+            return capturer.prove(key, capturing_seed=capturing_seed, observe=probe.outputs)
 
     @property
     def _max_num_tokens(self) -> int:

@@ -47,7 +47,7 @@ class _Ran:
 
 
 class ReplayCheck:
-    """Checks one key of an engine that serves nobody."""
+    """Checks one key of an engine that serves nobody; to be used in inference mode."""
 
     def __init__(self, core: EngineCore, key: GraphKey) -> None:
         runner = core.runner
@@ -63,26 +63,25 @@ class ReplayCheck:
 
     def run(self) -> ReplayResult:
         """Compare logits of each request, and tokens where they are greedy."""
-        with torch.inference_mode():
-            expected, given = self._run(None), self._run(self._key)
-            apart = row_differences(expected.logits, given.logits)
-            allowed = tolerance(self._core.config.dtype, expected.logits.abs().max().item())
-            most = apart.max().item()
-            beyond = (apart > allowed).nonzero()
-            if len(beyond):
-                detail = f"logits are up to {most:.3g} apart, {allowed:.3g} is allowed"
-                return ReplayResult(max_logit_difference=most, failed_request=int(beyond[0]), detail=detail)
-            return ReplayResult(
-                max_logit_difference=most,
-                failed_request=self._other_token(expected, given, allowed),
-                detail="another greedy token, and the two do not tie",
-            )
+        expected, given = self._run(None), self._run(self._key)
+        apart = row_differences(expected.logits, given.logits)
+        allowed = tolerance(self._core.config.dtype, expected.logits.abs().max().item())
+        most = apart.max().item()
+        beyond = (apart > allowed).nonzero()
+        if len(beyond):
+            detail = f"logits are up to {most:.3g} apart, {allowed:.3g} is allowed"
+            return ReplayResult(max_logit_difference=most, failed_request=int(beyond[0]), detail=detail)
+        return ReplayResult(
+            max_logit_difference=most,
+            failed_request=self._other_token(expected, given, allowed),
+            detail="another greedy token, and the two do not tie",
+        )
 
     def first_layer(self, probe: LayerProbe) -> tuple[str, int] | None:
         """Return the first layer and token where the two differ, from a second capture that shows its layers."""
         runner, num_tokens = self._core.runner, self.query_start_loc[-1]
         store = GraphStore(runner.epoch)
-        with torch.inference_mode(), probe.installed():
+        with probe.installed():
             if isinstance(runner.capturer(store).prove(self._key), DroppedKey):
                 return None
             self._run(None)

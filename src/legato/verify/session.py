@@ -15,6 +15,7 @@ from legato.config.options import EngineOptions
 from legato.engine.bootstrap import build_engine, load_model
 from legato.engine.core import EngineCore
 from legato.engine.input_processor import Prompt
+from legato.engine.overlap import OverlappedEngineCore
 from legato.engine.progress import BuildProgress
 from legato.engine.resolve import Resolved, resolve
 from legato.errors import BackendError
@@ -67,7 +68,8 @@ class _Session:
         self._notes: list[str] = []
 
     def run(self) -> Report:
-        results = [self._eager(), *self._reference(), *self._graph_engines()]
+        eager, overlapped = self._eager()
+        results = [eager, *self._reference(), overlapped, *self._graph_engines()]
         config = self._resolved.config
         return Report(
             model=config.model_name,
@@ -79,7 +81,7 @@ class _Session:
             notes=self._notes,
         )
 
-    def _eager(self) -> EngineResult:
+    def _eager(self) -> tuple[EngineResult, EngineResult]:
         """Build the engine that all others are compared with, and keep its words."""
         result = EngineResult(name="none")
         core = self._build(result.name, self._options)
@@ -87,7 +89,7 @@ class _Session:
         self._prompts = read_prompts(file) if file else default_prompts(core.tokenizer, core.config, max_tokens)
         self._expected = self._say(core, result)
         result.num_tokens = sum(len(output.logprobs) for output in self._expected)
-        return result
+        return result, self._overlapped(core, result.name)
 
     def _reference(self) -> Iterator[EngineResult]:
         """Hold the eager engine to plain attention, with no more context than the prompts need."""
@@ -103,22 +105,32 @@ class _Session:
         # The eager engine is the one under test here: the reference is right.
         said = self._say(core, result)
         del core
-        self._compare(result, said, self._expected, options, self._options)
+        self._compare(result, said, self._expected, (options, self._options))
         yield result
 
     def _graph_engines(self) -> Iterator[EngineResult]:
         for policy in self._request.policies:
             if policy is not GraphPolicy.NONE:
-                result = EngineResult(name=str(policy))
-                yield self._with_graphs(result, replace(self._options, graph_policy=str(policy)))
+                yield from self._with_graphs(str(policy), replace(self._options, graph_policy=str(policy)))
 
-    def _with_graphs(self, result: EngineResult, options: EngineOptions) -> EngineResult:
-        core = self._build(result.name, options)
+    def _with_graphs(self, name: str, options: EngineOptions) -> list[EngineResult]:
+        result = EngineResult(name=name)
+        core = self._build(name, options)
         said = self._say(core, result)
+        overlapped = self._overlapped(core, name)
         checks = KeyChecks(core, self._model, result, strict=self._request.options.graph_strict)
-        checks.run(self._proven, lambda done, total, what: self._progress(result.name, done, total, what))
+        checks.run(self._proven, lambda done, total, what: self._progress(name, done, total, what))
         del core, checks
-        self._compare(result, self._expected, said, self._options, options)
+        self._compare(result, self._expected, said, (self._options, options))
+        return [result, overlapped]
+
+    def _overlapped(self, core: EngineCore, name: str) -> EngineResult:
+        """Let the overlapped loop say it too, over the same graphs."""
+        result = EngineResult(name=f"{name}, overlap")
+        core.reset_prefix_cache()
+        said = self._say(OverlappedEngineCore.over(core), result)
+        # Its layers are the plain loop's: what only overlap changes is the order of steps.
+        self._compare(result, self._expected, said, None)
         return result
 
     def _build(self, name: str, options: EngineOptions) -> EngineCore:
@@ -127,8 +139,10 @@ class _Session:
         return build_engine(options, self._console, model=self._model)
 
     def _say(self, core: EngineCore, result: EngineResult) -> list[Output]:
+        before = core.step_log.steps.copy()
         said = transcribe(core, requests_for(core, self._prompts, self._request.max_tokens))
-        result.steps = dict(core.stats().graph_steps)
+        taken = core.step_log.steps - before
+        result.steps = {f"{stage} {mode}": count for (stage, mode), count in taken.items()}
         return said
 
     def _compare(
@@ -136,9 +150,9 @@ class _Session:
         result: EngineResult,
         expected: Sequence[Output],
         given: Sequence[Output],
-        expected_options: EngineOptions,
-        given_options: EngineOptions,
+        engines: tuple[EngineOptions, EngineOptions] | None,
     ) -> None:
+        """Add the comparison to ``result``; a departure is traced to its layer by building ``engines`` once more."""
         config = self._resolved.config
         compared: Comparison = compare(expected, given, dtype=config.dtype, vocab_size=config.model.vocab_size)
         result.num_tokens, result.num_near_ties = compared.num_tokens, compared.num_near_ties
@@ -146,7 +160,7 @@ class _Session:
         departure = compared.departure
         if departure is None:
             return
-        layer = self._first_layer(departure, expected_options, given_options)
+        layer = None if engines is None else self._first_layer(departure, *engines)
         result.findings.append(
             Finding(
                 check="prompts",
@@ -191,6 +205,7 @@ def _plain_options(options: EngineOptions, resolved: Resolved) -> EngineOptions:
         graph_policy=str(GraphPolicy.NONE),
         graph_sizes=sizes,
         graph_strict=False,
+        overlap=False,
         enforce_eager=False,
         compilation_config=None,
     )
