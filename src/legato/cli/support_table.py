@@ -43,12 +43,13 @@ def support_rows() -> Iterator[tuple[str, ...]]:
 
 
 def _support(backend: type[AttentionBackend], device: DeviceFacts) -> Support | None:
-    """Return the backend's support as if its packages were installed, so that each machine generates the same."""
+    """Return the backend's support as if all it needs were installed, so that each machine generates the same."""
     setup = AttentionSetup(
         model=_LLAMA, device=device, dtype="bfloat16", block_size=16, max_model_len=8192, max_num_seqs=256
     )
     spec = FullAttentionSpec(num_kv_heads=_LLAMA.num_kv_heads, head_dim=_LLAMA.head_dim)
-    installed = patch.dict(vars(import_module(backend.__module__)), find_spec=lambda name: ModuleSpec(name, None))
+    found = {"find_spec": lambda name: ModuleSpec(name, None), "has_cuda_compiler": lambda: True}
+    installed = patch.dict(vars(import_module(backend.__module__)), found)
     with installed:
         try:
             return backend.support(setup, spec)

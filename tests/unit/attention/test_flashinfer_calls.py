@@ -15,6 +15,7 @@ from test_flashinfer_support import HOPPER, setup
 from legato.attention.backends.flashinfer import FlashInferBackend
 from legato.attention.backends.flashinfer_decode import causal_mask, workspace_bytes
 from legato.attention.backends.flashinfer_prefill import page_table
+from legato.attention.backends.flashinfer_prefill import workspace_bytes as prefill_workspace_bytes
 from legato.attention.backends.flashinfer_support import UniformKernel
 from legato.attention.compilation import CompilingBackend
 from legato.attention.protocol import AttentionLayer, AttentionMetadata
@@ -205,6 +206,12 @@ def test_a_mask_has_a_bit_for_each_token_that_a_row_sees() -> None:
 def test_the_workspace_holds_a_tile_of_results_per_multiprocessor_beside_the_semaphores() -> None:
     tiles = 4  # 32 tokens × 4 grouped heads, in tiles of 32 rows
     assert workspace_bytes(setup(HOPPER), UniformKernel.XQA) >= (8 << 20) + 132 * tiles * 32 * (128 * 2 + 8)
+
+
+def test_the_workspace_of_plans_grows_with_the_heads_that_share_a_key_head() -> None:
+    assert prefill_workspace_bytes(setup(HOPPER)) == 128 << 20
+    shared = setup(HOPPER, num_heads=32, num_kv_heads=1)
+    assert prefill_workspace_bytes(shared) == 32 * 264 * 128 * 129 * 4
 
 
 @given(

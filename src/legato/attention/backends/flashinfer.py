@@ -44,7 +44,8 @@ class FlashInferBackend:
 
         Without such a kernel the level is NEVER; raises BackendError where the prefill kernels cannot serve either.
         """
-        return decide(setup, spec, _installation())
+        installation = Installation(package=find_spec("flashinfer") is not None, compiler=has_cuda_compiler())
+        return decide(setup, spec, installation)
 
     @classmethod
     def key_ints(
@@ -85,8 +86,7 @@ class FlashInferBackend:
             self._prefill.attend(layer, query, cache, metadata, out)
 
 
-def _installation() -> Installation:
-    """Look for the package and for a compiler where FlashInfer looks for it."""
+def has_cuda_compiler() -> bool:
+    """Return whether there is an nvcc, looking where FlashInfer looks."""
     home = cuda_home() or "/usr/local/cuda"
-    compiler = shutil.which("nvcc") is not None or Path(home, "bin", "nvcc").exists()
-    return Installation(package=find_spec("flashinfer") is not None, compiler=compiler)
+    return shutil.which("nvcc") is not None or Path(home, "bin", "nvcc").exists()

@@ -14,8 +14,10 @@ from legato.attention.protocol import AttentionLayer, AttentionMetadata
 from legato.attention.setup import AttentionSetup
 from legato.kvcache.storage import LayerCache
 
-_WORKSPACE_BYTES = 128 << 20
-"""What FlashInfer's documentation advises."""
+_ADVISED_BYTES = 128 << 20
+"""What FlashInfer's documentation advises for a workspace."""
+_ROWS = 128
+"""Rows of the largest tile: query tokens × grouped heads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +42,7 @@ class PlannedPrefill:
         self._setup = setup
         self._dtype = getattr(torch, setup.dtype)
         # One layer uses it at a time, so that all wrappers share it.
-        self._workspace = torch.zeros(_WORKSPACE_BYTES, dtype=torch.uint8, device=torch.device(setup.device.kind))
+        self._workspace = torch.zeros(workspace_bytes(setup), dtype=torch.uint8, device=torch.device(setup.device.kind))
         self._wrappers: dict[int | None, Any] = {}
         self._planned: set[int | None] = set()
         """Windows that are planned for the current step."""
@@ -109,6 +111,17 @@ class PlannedPrefill:
             q_data_type=self._dtype,
             max_token_per_sequence=int(np.diff(pages.query_start).max()),
         )
+
+
+def workspace_bytes(setup: AttentionSetup) -> int:
+    """Return the bytes that the partial results of any plan may take.
+
+    Keys are split so far that there are two tiles per multiprocessor and key head at most, and FlashInfer counts a tile
+    of float32 results, and a float per row, for each query head.
+    """
+    model = setup.model
+    tiles = -(-2 * setup.device.num_multiprocessors // model.num_kv_heads)
+    return max(_ADVISED_BYTES, model.num_heads * tiles * _ROWS * (model.head_dim + 1) * 4)
 
 
 def page_table(query_start_loc: np.ndarray, seq_lens: np.ndarray, *, max_blocks: int, block_size: int) -> PageTable:
