@@ -29,9 +29,5 @@ class BufferEpoch:
             self._number += 1
         return self._number
 
-    def addresses(self) -> dict[str, int]:
-        """Return where each buffer lies now, by name."""
-        return {name: tensor.data_ptr() for owner in self._owners for name, tensor in owner().items()}
-
     def _read(self) -> tuple[int, ...]:
-        return tuple(tensor.data_ptr() for owner in self._owners for tensor in owner().values())
+        return tuple([tensor.data_ptr() for owner in self._owners for tensor in owner().values()])

@@ -56,8 +56,10 @@ class ModelRunner:
         epoch = BufferEpoch()
         epoch.watch(program.buffers.tensors)
         epoch.watch(program.state.tensors)
-        epoch.watch(lambda: {f"{i} key": cache.key for i, cache in program.caches.items()})
-        epoch.watch(lambda: {f"{i} value": cache.value for i, cache in program.caches.items()})
+        key_names = {layer: f"{layer} key" for layer in program.caches}  # made once: addresses are read at every step
+        value_names = {layer: f"{layer} value" for layer in program.caches}
+        epoch.watch(lambda: {key_names[layer]: cache.key for layer, cache in program.caches.items()})
+        epoch.watch(lambda: {value_names[layer]: cache.value for layer, cache in program.caches.items()})
         self.epoch = epoch
         self._launched: deque[Event] = deque()
         """Ends of the latest steps, as many as there are staging arrays."""
