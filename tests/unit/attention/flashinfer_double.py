@@ -60,20 +60,45 @@ def trtllm_batch_decode_with_kv_cache(
     assert workspace_buffer.numel() > 8 << 20
     assert block_tables.dtype == seq_lens.dtype == torch.int32
     assert q_len_per_req == 1 or window_left < 0
+    torch.ops.flashinfer_double.decode(
+        query, *kv_cache, block_tables, seq_lens, max_seq_len, bmm1_scale, window_left, out, q_len_per_req, mask
+    )
+
+
+def _decode(
+    query: torch.Tensor,
+    key_cache: torch.Tensor,
+    value_cache: torch.Tensor,
+    block_tables: torch.Tensor,
+    seq_lens: torch.Tensor,
+    max_seq_len: int,
+    scale: float,
+    window_left: int,
+    out: torch.Tensor,
+    query_len: int,
+    mask: torch.Tensor | None,
+) -> None:
     for index, seq_len in enumerate(seq_lens.tolist()):
         assert seq_len <= max_seq_len
-        rows = slice(index * q_len_per_req, (index + 1) * q_len_per_req)
-        keys, values = (cache[block_tables[index].long()].flatten(0, 1)[:seq_len] for cache in kv_cache)
-        visible = causal(1, seq_len, window_left).repeat(q_len_per_req, 1)
-        if q_len_per_req > 1:
+        rows = slice(index * query_len, (index + 1) * query_len)
+        keys, values = (cache[block_tables[index].long()].flatten(0, 1)[:seq_len] for cache in (key_cache, value_cache))
+        visible = causal(1, seq_len, window_left).repeat(query_len, 1)
+        if query_len > 1:
             assert mask is not None
-            assert mask.shape[1:] == (q_len_per_req, 2 * -(-q_len_per_req // 32))
+            assert mask.shape[1:] == (query_len, 2 * -(-query_len // 32))
             words = mask[index].tolist()
-            first = seq_len - q_len_per_req
-            for row in range(q_len_per_req):
-                for column in range(q_len_per_req):
-                    visible[row, first + column] = bool(words[row][column // 16] >> (column % 16) & 1)
-        out[rows] = attend(query[rows], keys, values, visible, bmm1_scale)
+            for row in range(query_len):
+                for column in range(query_len):
+                    visible[row, seq_len - query_len + column] = bool(words[row][column // 16] >> (column % 16) & 1)
+        out[rows] = attend(query[rows], keys, values, visible, scale)
+
+
+_LIBRARY = torch.library.Library("flashinfer_double", "FRAGMENT")
+_LIBRARY.define(
+    "decode(Tensor query, Tensor key_cache, Tensor value_cache, Tensor block_tables, Tensor seq_lens, int max_seq_len, "
+    "float scale, int window_left, Tensor(a!) out, int query_len, Tensor? mask) -> ()"
+)
+_LIBRARY.impl("decode", _decode, "CPU")  # one node of a graph, as a kernel is
 
 
 class BatchPrefillWithPagedKVCacheWrapper:

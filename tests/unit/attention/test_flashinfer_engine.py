@@ -1,0 +1,65 @@
+"""A whole engine over the flashinfer backend, a double in place of its kernels: what is captured, planned, replayed."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from flashinfer_double import PLANS, modules
+from tiny_engine import build, request, tokens, write_config
+
+from legato.attention.backends.flashinfer import FlashInferBackend
+from legato.attention.backends.flashinfer_support import Installation, decide
+from legato.attention.graph_support import Support
+from legato.attention.registry import BACKENDS
+from legato.attention.setup import AttentionSetup
+from legato.kvcache.spec import KVSpec
+
+REQUESTS = [request("one", range(1, 30)), request("two", [40, 3]), request("three", range(5, 22), max_tokens=20)]
+
+
+class FlashInferOnTheCpu(FlashInferBackend):
+    """Decides as on Hopper, and keeps its tensors on the CPU."""
+
+    def __init__(self, setup: AttentionSetup) -> None:
+        super().__init__(replace(setup, device=replace(setup.device, capability=(9, 0), num_multiprocessors=4)))
+
+    @classmethod
+    def support(cls, setup: AttentionSetup, spec: KVSpec) -> Support:
+        hopper = replace(setup.device, kind="cuda", capability=(9, 0))
+        asked = replace(setup, device=hopper, dtype="bfloat16")
+        return decide(asked, spec, Installation(package=True, compiler=True))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name, module in modules().items():
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setitem(BACKENDS, "flashinfer", f"{__name__}:FlashInferOnTheCpu")
+    return write_config(tmp_path, head_dim=64)
+
+
+OPTIONS = {"block_size": 16, "max_model_len": 64, "kv_cache_memory_bytes": 1 << 20, "graph_sizes": (2, 4, 32)}
+
+
+@pytest.mark.parametrize("policy", ["none", "piecewise", "full_decode_only", "full_and_piecewise", "full"])
+def test_every_policy_gives_the_oracles_tokens_and_drops_no_graph(folder: Path, policy: str) -> None:
+    core = build(folder, attention_backend="flashinfer", graph_policy=policy, **OPTIONS)
+    assert core.graph_report()["dropped"] == []
+    oracle = build(folder, attention_backend="reference", graph_policy="none", **OPTIONS)
+    assert tokens(core, REQUESTS) == tokens(oracle, REQUESTS)
+
+
+def test_a_pure_decode_step_plans_nothing(folder: Path) -> None:
+    core = build(folder, attention_backend="flashinfer", graph_policy="full_and_piecewise", **OPTIONS)
+    PLANS.clear()
+    assert len(tokens(core, [request("one", [1, 2, 3], max_tokens=10)])["one"]) == 10
+    assert len(PLANS) == 1, "the prompt's step alone"
+
+
+def test_windows_of_a_model_are_planned_and_captured_too(folder: Path) -> None:
+    write_config(folder, head_dim=64, architectures=["MistralForCausalLM"], sliding_window=6)
+    core = build(folder, attention_backend="flashinfer", graph_policy="full_and_piecewise", **OPTIONS)
+    assert core.graph_report()["dropped"] == []
+    oracle = build(folder, attention_backend="reference", graph_policy="none", **OPTIONS)
+    assert tokens(core, REQUESTS) == tokens(oracle, REQUESTS)
