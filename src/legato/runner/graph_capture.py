@@ -112,6 +112,7 @@ class GraphCapturer:
         elapsed_ms = (time.perf_counter() - started) * 1e3
         epoch = self._epoch.current()
         self._store.add(CapturedGraph(key=key, parts=captured, epoch=epoch, capture_ms=elapsed_ms))
+        self._device.synchronize()  # the staging arrays of the batch captured over are about to be written again
         canary.install(poisoned=True)
         try:
             self._store.replay(key)
