@@ -151,7 +151,10 @@ def test_layers_of_a_step_share_a_plan_per_window() -> None:
     assert [plan["window_left"] for plan in PLANS] == [-1, 19]
 
 
-def test_a_graphs_segments_are_planned_anew_at_each_replay_though_their_metadata_is_the_same_object() -> None:
+@pytest.mark.parametrize("num_layers", [1, 2])
+def test_a_graphs_segments_are_planned_anew_at_each_replay_though_their_metadata_is_the_same_object(
+    num_layers: int,
+) -> None:
     served, first, second = backend(), Batch(MIXED), Batch(((9, 9), (4, 99), (1, 50), (30, 31)), seed=1)
     shared = replace(first.metadata, block_table=torch.zeros(4, 9, dtype=torch.int32), max_query_len=30)
     for batch in (first, second):
@@ -159,7 +162,7 @@ def test_a_graphs_segments_are_planned_anew_at_each_replay_though_their_metadata
         shared.seq_lens.copy_(batch.metadata.seq_lens)
         shared.block_table.zero_()[:, : batch.metadata.block_table.shape[1]] = batch.metadata.block_table
         shared.slot_mapping.copy_(batch.metadata.slot_mapping)
-        for index in (0, 1):
+        for index in range(num_layers):
             batch.run(served, index=index, metadata=shared)
     assert len(PLANS) == 2
 

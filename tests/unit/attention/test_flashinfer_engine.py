@@ -50,6 +50,14 @@ def test_every_policy_gives_the_oracles_tokens_and_drops_no_graph(folder: Path, 
     assert tokens(core, REQUESTS) == tokens(oracle, REQUESTS)
 
 
+def test_steps_launched_ahead_of_their_predecessors_tokens_give_the_same(folder: Path) -> None:
+    plain, ahead = (
+        build(folder, attention_backend="flashinfer", graph_policy="full_and_piecewise", overlap=overlap, **OPTIONS)
+        for overlap in (False, True)
+    )
+    assert tokens(plain, REQUESTS) == tokens(ahead, REQUESTS)
+
+
 def test_a_pure_decode_step_plans_nothing(folder: Path) -> None:
     core = build(folder, attention_backend="flashinfer", graph_policy="full_and_piecewise", **OPTIONS)
     PLANS.clear()
