@@ -11,6 +11,7 @@ MODEL = "Model"
 BATCHING = "Memory and batching"
 GRAPHS = "Attention and graphs"
 REQUESTS = "Requests"
+TRACING = "Tracing"
 
 _FEW_REQUESTS = 16
 """Up to this many, a batch of exactly that size starts sooner than one of the device's default size."""
@@ -93,6 +94,10 @@ class EngineOptions:
     served_model_name: str | None = option(
         None, "Model name in the HTTP interface; default: the --model text.", panel=REQUESTS
     )
+    trace: str | None = option(
+        None, "Write a timeline of every step, for ui.perfetto.dev or chrome://tracing.", metavar="FILE", panel=TRACING
+    )
+    nvtx: bool = option(False, "Mark the parts of each step for NVIDIA's profilers.", panel=TRACING)
 
     def sized_for(self, num_requests: int) -> "EngineOptions":
         """Return options for so many requests and no more, where ``max_num_seqs`` is open: fewer graphs to capture."""

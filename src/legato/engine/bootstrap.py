@@ -10,12 +10,14 @@ from legato.engine.core import EngineCore
 from legato.engine.overlap import OverlappedEngineCore
 from legato.engine.progress import BuildProgress
 from legato.engine.resolve import Resolved, resolve
+from legato.engine.tracing import open_trace
 from legato.errors import GraphPolicyError
 from legato.kvcache.storage import allocate
 from legato.loading.load_tokenizer import load_tokenizer
 from legato.models.build import build_model
 from legato.models.causal_lm import CausalLM
 from legato.observability.records import StepLog
+from legato.observability.trace import Tracer
 from legato.plan.planner import Planner
 from legato.runner.buffers import StepBuffers
 from legato.runner.device_state import DeviceState
@@ -37,12 +39,13 @@ def build_engine(
     """
     show = BuildProgress(console)
     resolved = resolve(options)
+    trace = open_trace(options, resolved)
     show.decisions(resolved.config.decisions)
     tokenizer = load_tokenizer(resolved.source)
     if model is None:
         model = load_model(resolved, show)
     log = StepLog()
-    runner = _build_runner(resolved, model, _build_backend(resolved, show), log)
+    runner = _build_runner(resolved, model, _build_backend(resolved, show), log, trace)
     with show.capturing(len(resolved.catalog.keys)) as captured:
         dropped = runner.capture(captured)
     show.captured(runner.graphs.graphs.values(), dropped)
@@ -58,6 +61,7 @@ def build_engine(
         runner=runner,
         step_log=log,
         dropped=dropped,
+        trace=trace,
     )
 
 
@@ -86,7 +90,9 @@ def _build_backend(resolved: Resolved, show: BuildProgress) -> AttentionBackend:
     return backend
 
 
-def _build_runner(resolved: Resolved, model: CausalLM, backend: AttentionBackend, log: StepLog) -> ModelRunner:
+def _build_runner(
+    resolved: Resolved, model: CausalLM, backend: AttentionBackend, log: StepLog, trace: Tracer
+) -> ModelRunner:
     """Allocate everything that graphs read, once."""
     config, device = resolved.config, resolved.device.torch_device
     scheduler, cache = config.scheduler, config.cache
@@ -121,7 +127,7 @@ def _build_runner(resolved: Resolved, model: CausalLM, backend: AttentionBackend
         block_size=cache.block_size,
         vocab_size=config.model.vocab_size,
     )
-    return ModelRunner(resolved.device, program, resolved.catalog, limits, log)
+    return ModelRunner(resolved.device, program, resolved.catalog, limits, log, trace)
 
 
 def _strict_error(dropped: list[DroppedKey]) -> GraphPolicyError:

@@ -11,6 +11,7 @@ from legato.flow.request_update import RequestUpdate
 from legato.loading.tokenizer import Tokenizer
 from legato.observability.records import StepLog
 from legato.observability.stats import EngineStats
+from legato.observability.trace import NO_TRACE, Tracer
 from legato.plan.planner import Planner
 from legato.runner.graph_capture import DroppedKey
 from legato.runner.model_runner import InFlightStep, ModelRunner
@@ -30,6 +31,7 @@ class EngineCore:
         runner: ModelRunner,
         step_log: StepLog,
         dropped: list[DroppedKey],
+        trace: Tracer = NO_TRACE,
     ) -> None:
         self.config = config
         self.tokenizer = tokenizer
@@ -38,6 +40,7 @@ class EngineCore:
         self._planner = planner
         self._runner = runner
         self._dropped = dropped
+        self._trace = trace
 
     @property
     def planner(self) -> Planner:
@@ -69,21 +72,27 @@ class EngineCore:
 
     def step(self) -> list[RequestUpdate]:
         """Run one step and return what is new; nothing where no request can run."""
-        step = self._launch()
-        return [] if step is None else self._finish(step)
+        with self._trace.step():
+            step = self._launch()
+            return [] if step is None else self._finish(step)
 
     def _launch(self) -> InFlightStep | None:
         """Form a step and begin it; return None where no request can run."""
-        batch = self._scheduler.schedule()
+        with self._trace.span("schedule"):
+            batch = self._scheduler.schedule()
         if batch is None:
             return None
         self._runner.drop_stale_graphs()
-        plan = self._planner.plan(batch, self._runner.catalog)
+        with self._trace.span("plan"):
+            plan = self._planner.plan(batch, self._runner.catalog)
+        self._trace.planned(plan)
         return self._runner.launch(plan, batch)
 
     def _finish(self, step: InFlightStep) -> list[RequestUpdate]:
         """Wait for a step and take in what it computed."""
-        return self._scheduler.commit(step.batch, self._runner.collect(step))
+        output = self._runner.collect(step)
+        with self._trace.span("commit"):
+            return self._scheduler.commit(step.batch, output)
 
     def reset_prefix_cache(self) -> None:
         """Forget all computed prefixes; running requests are not touched."""

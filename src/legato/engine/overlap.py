@@ -28,14 +28,16 @@ class OverlappedEngineCore(EngineCore):
             runner=core.runner,
             step_log=core.step_log,
             dropped=core._dropped,
+            trace=core._trace,
         )
 
     def step(self) -> list[RequestUpdate]:
         """Launch a step, then return what is new of the one before; nothing where there was none."""
-        launched = self._launch()
-        previous, self._in_flight = self._in_flight, launched
-        updates = [] if previous is None else self._finish(previous)
-        self._settle()
+        with self._trace.step():
+            launched = self._launch()
+            previous, self._in_flight = self._in_flight, launched
+            updates = [] if previous is None else self._finish(previous)
+            self._settle()
         return updates
 
     def abort(self, request_ids: Iterable[str]) -> list[RequestUpdate]:

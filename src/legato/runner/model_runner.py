@@ -23,6 +23,7 @@ from legato.graphs.epoch import BufferEpoch
 from legato.graphs.modes import GraphMode, SamplerVariant
 from legato.observability.reasons import Reason
 from legato.observability.records import StepLog, StepRecord
+from legato.observability.trace import NO_TRACE, Tracer
 from legato.runner.buffers import FROM_STATE, NUM_STAGING_ARRAYS
 from legato.runner.graph_capture import CaptureProgress, DroppedKey, GraphCapturer, shape_of
 from legato.runner.inputs import StepShape
@@ -47,12 +48,19 @@ class ModelRunner:
     """Runs plans on one device, by graph where the plan names one."""
 
     def __init__(
-        self, device: Device, program: StepProgram, catalog: Catalog, limits: SyntheticLimits, log: StepLog
+        self,
+        device: Device,
+        program: StepProgram,
+        catalog: Catalog,
+        limits: SyntheticLimits,
+        log: StepLog,
+        trace: Tracer = NO_TRACE,
     ) -> None:
         self._device = device
         self._program = program
         self.limits = limits
         self._log = log
+        self._trace = trace
         epoch = BufferEpoch()
         epoch.watch(program.buffers.tensors)
         epoch.watch(program.state.tensors)
@@ -96,14 +104,17 @@ class ModelRunner:
         """Begin one step; its graph must not have been stale when it was planned. The host does not wait."""
         self._wait_for_staging()
         started = time.perf_counter()
-        self._program.buffers.swap_staging()
-        self._apply_row_changes(batch)
-        shape = self._shape(plan)
-        self._fill_inputs(plan, batch, shape)
-        self._run(plan, shape)
-        if not plan.sample_in_graph:
-            self._sample_eagerly(plan)
-        results = enqueue_results(self._program, plan, batch)
+        with self._trace.span("prepare"):
+            self._program.buffers.swap_staging()
+            self._apply_row_changes(batch)
+            shape = self._shape(plan)
+            self._fill_inputs(plan, batch, shape)
+        with self._trace.span("forward" if plan.key is None else "replay"):
+            self._run(plan, shape)
+        with self._trace.span("sample"):
+            if not plan.sample_in_graph:
+                self._sample_eagerly(plan)
+            results = enqueue_results(self._program, plan, batch)
         done = self._device.record_event()
         self._launched.append(done)
         launch_us = (time.perf_counter() - started) * 1e6
@@ -112,7 +123,8 @@ class ModelRunner:
     @torch.inference_mode()
     def collect(self, step: InFlightStep) -> StepOutput:
         """Wait for a step and return its tokens, in the order of the batch's requests."""
-        step.done.wait()
+        with self._trace.span("wait"):
+            step.done.wait()
         started = time.perf_counter()
         output = read_results(step.results, step.plan, step.batch)
         self._log.add(_record(step.plan, step.launch_us + (time.perf_counter() - started) * 1e6))

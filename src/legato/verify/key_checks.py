@@ -10,6 +10,7 @@ from legato.graphs.key import GraphKey
 from legato.models.causal_lm import CausalLM
 from legato.observability.reasons import Reason
 from legato.runner.graph_capture import DroppedKey, Proof, frozen_garbage_collection
+from legato.runner.step_program import StepProgram
 from legato.verify.layer_probe import LayerProbe, first_difference
 from legato.verify.reachability import batch_that_selects
 from legato.verify.replay_check import ReplayCheck
@@ -36,7 +37,7 @@ class KeyChecks:
         Only the first failure of each kind is traced to its layer: each trace captures a graph again.
         """
         runner, result = self._core.runner, self._result
-        before = runner.epoch.addresses()
+        before = _addresses(runner.program)
         keys = runner.catalog.keys
         result.num_keys, result.num_dropped = len(keys), len(self._core.dropped)
         with torch.inference_mode(), frozen_garbage_collection():
@@ -50,7 +51,7 @@ class KeyChecks:
                 self._replayed(key)
                 progress(done, len(keys), str(key))
             runner.capturer(runner.graphs).clear()
-        self._addresses(before)
+        self._unmoved(before)
 
     def _dropped(self, dropped: DroppedKey) -> None:
         """Report a graph that the engine itself refused; one that cannot be captured only in strict mode."""
@@ -101,8 +102,8 @@ class KeyChecks:
         token = check.query_start_loc[outcome.failed_request + 1] - 1
         self._found("replay", key, place or ("logits", token), outcome.detail)
 
-    def _addresses(self, before: dict[str, int]) -> None:
-        after = self._core.runner.epoch.addresses()
+    def _unmoved(self, before: dict[str, int]) -> None:
+        after = _addresses(self._core.runner.program)
         moved = [name for name in before if after.get(name) != before[name]]
         if moved:
             self._found("addresses", None, None, f"moved while graphs ran: {', '.join(moved)}")
@@ -133,3 +134,11 @@ class KeyChecks:
                 detail=detail,
             )
         )
+
+
+def _addresses(program: StepProgram) -> dict[str, int]:
+    """Return where everything that graphs read and write lies, by name."""
+    tensors = {**program.buffers.tensors(), **program.state.tensors()}
+    for layer, cache in program.caches.items():
+        tensors |= {f"keys of layer {layer}": cache.key, f"values of layer {layer}": cache.value}
+    return {name: tensor.data_ptr() for name, tensor in tensors.items()}

@@ -1,0 +1,217 @@
+"""A timeline of steps, as Perfetto and chrome://tracing read it. Owns spans and their file; off, it costs nothing.
+
+The form is the JSON array of the Trace Event Format: complete events (``ph`` X) in microseconds, nested by time. The
+file is a whole JSON value after every step, so that it can be read while the engine runs and after it was killed.
+"""
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+from weakref import WeakValueDictionary
+
+_END = b"\n]\n"
+
+
+class Ranges(Protocol):
+    """Named ranges that a profiler of the device shows beside its kernels."""
+
+    def push(self, name: str) -> None:
+        """Begin a range inside the one that is open."""
+        ...
+
+    def pop(self) -> None:
+        """End the innermost range."""
+        ...
+
+
+class PlannedStep(Protocol):
+    """What a trace says of a step."""
+
+    @property
+    def step(self) -> int:
+        """Its number."""
+        ...
+
+    @property
+    def requested(self) -> object:
+        """Mode that the policy gives it."""
+        ...
+
+    @property
+    def mode(self) -> object:
+        """Mode that it runs in."""
+        ...
+
+    @property
+    def key(self) -> object | None:
+        """Graph that is replayed; None: there is none."""
+        ...
+
+    @property
+    def reason(self) -> object | None:
+        """Why it is less than a full graph; None: it is not."""
+        ...
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """[num_reqs] row of each request."""
+        ...
+
+    @property
+    def num_tokens_padded(self) -> int:
+        """Tokens computed."""
+        ...
+
+
+class Tracer(Protocol):
+    """What the engine tells of its steps."""
+
+    def step(self) -> AbstractContextManager[None]:
+        """Return the span of one call of the loop; the time since the last one was idle."""
+        ...
+
+    def span(self, name: str) -> AbstractContextManager[None]:
+        """Return the span of a part of the call."""
+        ...
+
+    def planned(self, plan: PlannedStep) -> None:
+        """Tell what the call launches."""
+        ...
+
+
+class NoTrace:
+    """Implements :class:`Tracer` by doing nothing."""
+
+    _nothing = nullcontext()
+
+    def step(self) -> AbstractContextManager[None]:
+        """Return what does nothing."""
+        return self._nothing
+
+    def span(self, name: str) -> AbstractContextManager[None]:
+        """Return what does nothing."""
+        return self._nothing
+
+    def planned(self, plan: PlannedStep) -> None:
+        """Do nothing."""
+
+
+NO_TRACE = NoTrace()
+
+
+class TraceFile:
+    """One file, shared by the engines of a process that write to the same path: each has a track of its own."""
+
+    _open: ClassVar["WeakValueDictionary[Path, TraceFile]"] = WeakValueDictionary()
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("wb", buffering=0)
+        self._file.write(b"[" + _END)
+        self._length = 1
+        self._num_tracks = 0
+
+    @classmethod
+    def at(cls, path: Path) -> "TraceFile":
+        """Return the file that is being written at ``path``, or begin one. Raises OSError where that cannot be."""
+        path = path.resolve()
+        file = cls._open.get(path)
+        if file is None:
+            file = cls._open[path] = cls(path)
+        return file
+
+    def new_track(self, name: str) -> int:
+        """Return the number of a new track with this name."""
+        self._num_tracks += 1
+        own = {"ph": "M", "pid": os.getpid(), "tid": self._num_tracks}
+        self.append(
+            [
+                own | {"name": "process_name", "args": {"name": "legato"}},
+                own | {"name": "thread_name", "args": {"name": name}},
+            ]
+        )
+        return self._num_tracks
+
+    def append(self, events: list[dict[str, Any]]) -> None:
+        """Write events, and the end of the array behind them."""
+        separator = b"\n" if self._length == 1 else b",\n"
+        text = separator + b",\n".join(json.dumps(event, separators=(",", ":")).encode() for event in events)
+        self._file.seek(self._length)
+        self._file.write(text + _END)
+        self._length += len(text)
+
+
+class StepTrace:
+    """Implements :class:`Tracer` for one engine: into ``file``, into the profiler's ``ranges``, or both."""
+
+    def __init__(self, name: str, file: TraceFile | None, ranges: Ranges | None = None) -> None:
+        self._file = file
+        self._ranges = ranges
+        self._track = 0 if file is None else file.new_track(name)
+        self._events: list[dict[str, Any]] = []
+        self._planned: dict[str, Any] = {}
+        self._ended_ns: int | None = None
+
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        """Trace one call of the loop, with what it launched; one that launched nothing only collected."""
+        begun_ns = time.perf_counter_ns()
+        if self._ended_ns is not None:
+            self._add("idle", self._ended_ns, begun_ns)
+        self._planned = {}
+        self._push("step")
+        try:
+            yield
+        finally:
+            self._pop()
+            self._ended_ns = time.perf_counter_ns()
+            self._add("step" if self._planned else "collect", begun_ns, self._ended_ns, self._planned)
+            if self._file is not None:
+                self._file.append(sorted(self._events, key=lambda event: (event["ts"], -event["dur"])))
+            self._events.clear()
+
+    @contextmanager
+    def span(self, name: str) -> Iterator[None]:
+        """Trace a part of the call."""
+        self._push(name)
+        begun_ns = time.perf_counter_ns()
+        try:
+            yield
+        finally:
+            self._add(name, begun_ns, time.perf_counter_ns())
+            self._pop()
+
+    def planned(self, plan: PlannedStep) -> None:
+        """Note what the call launches."""
+        self._planned = {
+            "step": plan.step,
+            "requested": str(plan.requested),
+            "mode": str(plan.mode),
+            "key": None if plan.key is None else str(plan.key),
+            "reason": None if plan.reason is None else str(plan.reason),
+            "num_reqs": len(plan.rows),
+            "num_tokens_padded": plan.num_tokens_padded,
+        }
+
+    def _add(self, name: str, begun_ns: int, ended_ns: int, details: dict[str, Any] | None = None) -> None:
+        event = {
+            "name": name,
+            "ph": "X",
+            "ts": begun_ns / 1e3,
+            "dur": (ended_ns - begun_ns) / 1e3,
+            "pid": os.getpid(),
+            "tid": self._track,
+        }
+        self._events.append(event | {"args": details} if details else event)
+
+    def _push(self, name: str) -> None:
+        if self._ranges is not None:
+            self._ranges.push(name)
+
+    def _pop(self) -> None:
+        if self._ranges is not None:
+            self._ranges.pop()
