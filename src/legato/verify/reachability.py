@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from legato.flow.sampling_params import SamplingParams
 from legato.flow.scheduled_batch import ScheduledBatch, ScheduledRequest
-from legato.graphs.catalog import Catalog
+from legato.graphs.catalog import Catalog, GraphLimits
 from legato.graphs.key import GraphKey
 from legato.graphs.ladder import context_lengths
 from legato.graphs.modes import SamplerVariant
@@ -34,20 +34,29 @@ def batch_that_selects(key: GraphKey, planner: Planner, catalog: Catalog) -> Sch
 
 def _candidates(key: GraphKey, planner: Planner) -> Iterator[ScheduledBatch]:
     limits = planner.limits
-    fewest = -(-key.num_tokens // limits.max_model_len)
-    most = min(key.num_tokens, limits.max_num_seqs) if key.num_reqs is None else key.num_reqs
-    counts = (most,) if key.query_len is not None else dict.fromkeys((most, fewest, max(fewest, most // 2)))
-    for num_reqs in counts:
+    for num_reqs, decodes in _sizes(key, limits):
         share, larger = divmod(key.num_tokens, num_reqs)
         query_lens = [share + (index < larger) for index in range(num_reqs)]
         for seq_len in context_lengths(limits.max_model_len):
             if seq_len >= max(query_lens):
-                yield _batch(key, query_lens, seq_len)
+                yield _batch(key, query_lens, seq_len, decodes=decodes)
 
 
-def _batch(key: GraphKey, query_lens: list[int], seq_len: int) -> ScheduledBatch:
-    """Return requests of the key's class, the longest of ``seq_len``; others have no more context than they must."""
-    decodes = key.query_len is not None
+def _sizes(key: GraphKey, limits: GraphLimits) -> Iterator[tuple[int, bool]]:
+    """Yield numbers of requests that may have the key's tokens, and whether all of them decode."""
+    if key.query_len is not None:
+        yield key.num_tokens // key.query_len, True
+        return
+    most = min(key.num_tokens, limits.max_num_seqs)
+    fewest = -(-key.num_tokens // limits.max_model_len)
+    for num_reqs in dict.fromkeys((most, fewest, max(fewest, most // 2))):
+        yield num_reqs, False
+    if most == key.num_tokens:
+        yield most, True
+
+
+def _batch(key: GraphKey, query_lens: list[int], seq_len: int, *, decodes: bool) -> ScheduledBatch:
+    """Return requests with ``seq_len`` tokens each, in the cache and in the step."""
     requests = tuple(
         ScheduledRequest(
             request_id=str(row),

@@ -16,8 +16,9 @@ from legato.flow.request import Request
 from legato.flow.sampler_variant import variant_of
 from legato.flow.scheduled_batch import Admission, BlockAppend, ScheduledBatch, ScheduledRequest
 from legato.graphs.captured import GraphStore
+from legato.graphs.catalog import Catalog
 from legato.graphs.key import GraphKey
-from legato.graphs.modes import SamplerVariant
+from legato.graphs.modes import GraphMode, GraphPolicy, SamplerVariant
 from legato.plan.planner import Planner
 from legato.runner.canary import Canary
 from legato.runner.graph_capture import DroppedKey, shape_of
@@ -93,7 +94,7 @@ class ReplayCheck:
     def _run(self, key: GraphKey | None) -> _Ran:
         """Run the batch on ``key``, or eagerly, and return what it left."""
         runner = self._core.runner
-        catalog = replace(runner.catalog, keys=() if key is None else (key,))
+        catalog = _only(key, runner.catalog)
         plan = self._planner.plan(self._batch, catalog)
         assert plan.key == key, f"{self._batch} does not fit in {key}"
         self._canary.install(poisoned=key is not None)
@@ -110,6 +111,14 @@ class ReplayCheck:
             if gap > NEAR_TIE * allowed:
                 return index
         return None
+
+
+def _only(key: GraphKey | None, catalog: Catalog) -> Catalog:
+    """Return a catalog of one key, or of none, that lets every class of batch have it."""
+    policy = catalog.policy
+    uniform = dict.fromkeys(policy.uniform, GraphMode.FULL)
+    policy = replace(policy, requested=GraphPolicy.FULL, mixed=GraphMode.FULL, uniform=uniform)
+    return Catalog(policy=policy, keys=() if key is None else (key,))
 
 
 @contextmanager
