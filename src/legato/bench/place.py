@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+import legato
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
@@ -30,7 +32,7 @@ def this_environment(device: str) -> Environment:
         torch_threads=torch.get_num_threads(),
         device=device,
         python=platform.python_version(),
-        versions={name: version(name) for name in ("legato", "torch", "transformers")},
+        versions={"legato": legato.__version__} | {name: version(name) for name in ("torch", "transformers")},
     )
 
 

@@ -46,6 +46,9 @@ class LatencyOptions:
     peer: str = option(
         "none", "Engine to measure in the same run.", choices=("none", "transformers", "vllm"), panel=WORKLOAD
     )
+    peer_alone: bool = option(
+        False, "Measure the peer by itself, on a device that cannot hold both engines.", panel=WORKLOAD
+    )
     output: str | None = option(None, "File for the result, as JSON.", metavar="FILE", panel=WORKLOAD)
 
 
@@ -85,6 +88,11 @@ def latency(*, workload: LatencyOptions, engine: EngineOptions) -> None:
 
 def _contestants(workload: LatencyOptions, engine: EngineOptions) -> "tuple[list[Contestant], EngineConfig]":
     """Build Legato once per policy, and the peer; return Legato's configuration too."""
+    if workload.peer_alone:
+        from legato.engine.resolve import resolve
+
+        config = resolve(engine).config
+        return _peers(workload.peer, engine, config), config
     from legato.bench.legato_contestant import LegatoContestant
 
     policies = workload.mode or (engine.graph_policy,)

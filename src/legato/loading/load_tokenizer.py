@@ -7,8 +7,6 @@ import tokenizers
 
 from legato.errors import ModelError
 from legato.loading.chat_template import ChatTemplate
-from legato.loading.gguf_file import open_gguf
-from legato.loading.gguf_tokenizer import build_gguf_tokenizer
 from legato.loading.hf_config import read_json
 from legato.loading.source import ModelSource, WeightFormat
 from legato.loading.tokenizer import Tokenizer
@@ -22,6 +20,9 @@ def load_tokenizer(source: ModelSource) -> Tokenizer | None:
 
 
 def _from_gguf(path: Path) -> Tokenizer:
+    from legato.loading.gguf_file import open_gguf
+    from legato.loading.gguf_tokenizer import build_gguf_tokenizer
+
     metadata = open_gguf(path).metadata
     backend = build_gguf_tokenizer(path, metadata)
     ids = {kind: metadata.get(f"tokenizer.ggml.{kind}_token_id") for kind in ("bos", "eos", "eot", "eom")}

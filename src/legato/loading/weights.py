@@ -4,8 +4,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from legato.config.model import ModelConfig
-from legato.loading.gguf_file import open_gguf
-from legato.loading.gguf_weights import gguf_tensors
 from legato.loading.safetensors_weights import safetensors_tensors
 from legato.loading.source import ModelSource
 from legato.loading.stored_tensor import StoredTensor
@@ -19,11 +17,18 @@ def stored_tensors(source: ModelSource, config: ModelConfig) -> Iterator[StoredT
 
     An output matrix that a tied model's checkpoint holds all the same is not a weight of its own.
     """
-    every = gguf_tensors(open_gguf(source.path), config) if source.is_gguf else safetensors_tensors(source.path)
-    for tensor in every:
+    for tensor in _gguf_tensors(source.path, config) if source.is_gguf else safetensors_tensors(source.path):
         repeated = config.tie_word_embeddings and tensor.name == "lm_head.weight"
         if not repeated and not tensor.name.endswith(_COMPUTED):
             yield tensor
+
+
+def _gguf_tensors(path: Path, config: ModelConfig) -> Iterator[StoredTensor]:
+    # Imported here: the package behind it pulls in whatever tokenizer packages are installed.
+    from legato.loading.gguf_file import open_gguf
+    from legato.loading.gguf_weights import gguf_tensors
+
+    return gguf_tensors(open_gguf(path), config)
 
 
 def stored_bytes(source: ModelSource) -> int:
