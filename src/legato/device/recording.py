@@ -36,6 +36,10 @@ _INDEXING_OPERATIONS = frozenset({"aten::index", "aten::index_put", "aten::index
 _READING_OPERATIONS = frozenset({"aten::item", "aten::_local_scalar_dense", "aten::is_nonzero", "aten::equal"})
 
 
+PYTHON_KERNEL = "python_kernel"
+"""Attribute of an operator whose kernel is a Python function: a replay need not go through the dispatcher to it."""
+
+
 @dataclass(frozen=True, slots=True)
 class RecordedGraph:
     """Implements :class:`~legato.device.protocol.DeviceGraph`."""
@@ -160,7 +164,7 @@ class RecordingCapture(TorchDispatchMode):
                 self._intermediates.append(tensor)
         self._program.append(
             Operation(
-                getattr(func, "_op", func),
+                _callable(func),
                 func.name(),
                 self._encode(args),
                 self._encode(kwargs),
@@ -237,6 +241,11 @@ def _run(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], refuse
 
 _Refuse = Callable[[OpOverload, tuple[Any, ...]], None]
 """Raises for an operation that may not run."""
+
+
+def _callable(func: OpOverload) -> Callable[..., Any]:
+    """Return the shortest way to run ``func``: the Python function behind it where it names one, or its binding."""
+    return getattr(func, PYTHON_KERNEL, None) or func._op
 
 
 def _refuse_host_work(func: OpOverload, args: tuple[Any, ...]) -> None:

@@ -1,7 +1,8 @@
 """Root mean square normalisation (arXiv 1910.07467), alone and behind a residual sum."""
 
+from functools import cache
+
 import torch
-from torch.nn import functional
 
 
 def rms_norm(hidden: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
@@ -31,8 +32,21 @@ def add_rms_norm(
 
 
 def rms_norm_reference(hidden: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
-    """Compute :func:`rms_norm` with torch alone."""
-    return functional.rms_norm(hidden, weight.shape, weight, eps)
+    """Compute :func:`rms_norm` with torch alone.
+
+    Five operations, where torch's own takes eight: sqrt(mean(x²) + eps) is the hypotenuse of the root mean square and
+    sqrt(eps).
+    """
+    norm = torch.linalg.vector_norm(hidden, dim=-1, keepdim=True, dtype=torch.float32)
+    root = torch.hypot(norm.mul_(hidden.shape[-1] ** -0.5), _square_root(eps, hidden.device))
+    normed = torch.div(hidden, root)
+    return (normed if normed.dtype == hidden.dtype else normed.to(hidden.dtype)).mul_(weight)
+
+
+@cache
+def _square_root(eps: float, device: torch.device) -> torch.Tensor:
+    """Return a scalar that outlives every graph that names it."""
+    return torch.tensor(eps**0.5, device=device)
 
 
 def add_rms_norm_reference(

@@ -15,5 +15,5 @@ def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
 
 def silu_mul_reference(gate_up: torch.Tensor) -> torch.Tensor:
     """Compute :func:`silu_mul` with torch alone."""
-    gate, up = gate_up.chunk(2, dim=-1)  # [num_tokens, size] each
+    gate, up = gate_up.split_with_sizes([gate_up.shape[-1] // 2] * 2, dim=-1)  # [num_tokens, size] each
     return functional.silu(gate).mul_(up)

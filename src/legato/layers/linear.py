@@ -21,7 +21,7 @@ class Linear(nn.Module):
         self.register_parameter("bias", vector)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Map ``inputs`` [..., in_size] to [..., out_size]."""
+        """Map ``inputs`` [num_rows, in_size] to [num_rows, out_size]."""
         return linear(inputs, self.weight, self.bias)
 
 

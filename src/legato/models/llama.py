@@ -30,7 +30,9 @@ class LlamaAttention(nn.Module):
     ) -> torch.Tensor:
         """Map ``hidden`` [num_tokens, hidden_size] to the same shape."""
         num_heads, num_kv_heads, _ = self.head_counts
-        heads = self.qkv_proj(hidden).unflatten(-1, (-1, self.layer.head_dim))  # [num_tokens, all heads, head_dim]
+        heads = self.qkv_proj(hidden).view(
+            hidden.shape[0], -1, self.layer.head_dim
+        )  # [num_tokens, all heads, head_dim]
         query_and_key, value = heads.split((num_heads + num_kv_heads, num_kv_heads), dim=1)
         query, key = rotate(query_and_key, cos, sin).split((num_heads, num_kv_heads), dim=1)
         output: torch.Tensor = self.o_proj(context.attend(self.layer, query, key, value))

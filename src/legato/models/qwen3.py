@@ -28,7 +28,9 @@ class Qwen3Attention(nn.Module):
         self, hidden: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, context: AttentionContext
     ) -> torch.Tensor:
         """Map ``hidden`` [num_tokens, hidden_size] to the same shape."""
-        heads = self.qkv_proj(hidden).unflatten(-1, (-1, self.layer.head_dim))  # [num_tokens, all heads, head_dim]
+        heads = self.qkv_proj(hidden).view(
+            hidden.shape[0], -1, self.layer.head_dim
+        )  # [num_tokens, all heads, head_dim]
         num_heads, num_kv_heads, _ = self.head_counts
         query_and_key, value = heads.split((num_heads + num_kv_heads, num_kv_heads), dim=1)
         query, key = normalise_and_rotate(

@@ -23,9 +23,9 @@ class InlineAttention:
         self, layer: AttentionLayer, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
     ) -> torch.Tensor:
         """Store keys and values, then attend; shapes as in the protocol."""
-        out = torch.empty_like(query, memory_format=torch.contiguous_format)
+        out = torch.empty(query.shape, dtype=query.dtype, device=query.device)
         self._backend.forward(layer, query, key, value, self._caches[layer.index], self._metadata, out)
-        return out.flatten(1, 2)
+        return out.view(out.shape[0], -1)
 
 
 class BreakingAttention:
@@ -47,11 +47,11 @@ class BreakingAttention:
         self, layer: AttentionLayer, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
     ) -> torch.Tensor:
         """End the segment, store and attend, begin the next; shapes as in the protocol."""
-        out = torch.empty_like(query, memory_format=torch.contiguous_format)  # the segment's, so that it has an address
+        out = torch.empty(query.shape, dtype=query.dtype, device=query.device)
         cache = self._caches[layer.index]
 
         def call() -> None:
             self._backend.forward(layer, query, key, value, cache, self._metadata, out)
 
         self._segments.run_eagerly(call)
-        return out.flatten(1, 2)
+        return out.view(out.shape[0], -1)

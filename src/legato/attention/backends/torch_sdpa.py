@@ -13,6 +13,7 @@ from legato.attention.graph_support import GraphSupport, Support
 from legato.attention.protocol import AttentionLayer, AttentionMetadata
 from legato.attention.setup import AttentionSetup
 from legato.attention.store import store
+from legato.device.recording import PYTHON_KERNEL
 from legato.errors import BackendError
 from legato.kvcache.spec import FullAttentionSpec, KVSpec
 from legato.kvcache.storage import LayerCache
@@ -93,16 +94,37 @@ def _paged_sdpa(
     if one_token_each and alike and len(lengths) > 1 and not window:
         _decode_together(query, key_cache, value_cache, lengths, block_table, workspace, out, scale)
         return
-    block_size = key_cache.shape[1]
     for index, seq_len in enumerate(lengths):
         begin, end = starts[index], starts[index + 1]
         if begin == end:
             continue
-        blocks = block_table[index, : -(-seq_len // block_size)]
-        keys = key_cache.index_select(0, blocks).flatten(0, 1)[:seq_len].transpose(0, 1)
-        values = value_cache.index_select(0, blocks).flatten(0, 1)[:seq_len].transpose(0, 1)
+        blocks = block_table[index, : -(-seq_len // key_cache.shape[1])]
+        keys, values = _sequence(key_cache, value_cache, blocks, seq_len)
         attend = _decode if end - begin == 1 else _prefill
         attend(query[begin:end], keys, values, out[begin:end], scale, window)
+
+
+def _sequence(
+    key_cache: torch.Tensor, value_cache: torch.Tensor, blocks: torch.Tensor, seq_len: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return one sequence's keys and values, each [1, num_kv_heads, seq_len, head_dim].
+
+    Blocks that lie one behind another are not copied. Few operations: beside a product of weights that fills every
+    cache, the time of a small one is that of finding its code.
+    """
+    _, block_size, num_heads, head_dim = key_cache.shape
+    numbers = blocks.tolist()
+    first = numbers[0]
+    if numbers == list(range(first, first + len(numbers))):
+        offset = first * block_size * num_heads * head_dim
+    else:
+        offset = 0
+        key_cache, value_cache = key_cache.index_select(0, blocks), value_cache.index_select(0, blocks)
+    shape, strides = (1, num_heads, seq_len, head_dim), (0, head_dim, num_heads * head_dim, 1)
+    return (
+        key_cache.as_strided(shape, strides, key_cache.storage_offset() + offset),
+        value_cache.as_strided(shape, strides, value_cache.storage_offset() + offset),
+    )
 
 
 def _decode_together(
@@ -141,13 +163,12 @@ def _decode(
 ) -> None:
     """Attend one token. All query heads of one key head are rows of one product: keys are read once per group.
 
-    ``query`` and ``out`` [1, num_heads, head_dim]; ``keys`` and ``values`` [num_kv_heads, seq_len, head_dim].
+    ``query`` and ``out`` [1, num_heads, head_dim]; ``keys`` and ``values`` [1, num_kv_heads, seq_len, head_dim].
     """
     if window:
-        keys, values = keys[:, -window:], values[:, -window:]
-    packed = query.view(keys.shape[0], -1, query.shape[-1])  # [num_kv_heads, group, head_dim]
-    attended = scaled_dot_product_attention(packed[None], keys[None], values[None], scale=scale)
-    out.copy_(attended.view(out.shape))
+        keys, values = keys[:, :, -window:], values[:, :, -window:]
+    packed = (1, keys.shape[1], -1, keys.shape[3])  # [1, num_kv_heads, group, head_dim]
+    out.view(packed).copy_(scaled_dot_product_attention(query.view(packed), keys, values, scale=scale))
 
 
 def _prefill(
@@ -155,9 +176,9 @@ def _prefill(
 ) -> None:
     """Attend the last ``query_len`` tokens of a sequence, causally.
 
-    ``query`` and ``out`` [query_len, num_heads, head_dim]; ``keys`` and ``values`` [num_kv_heads, seq_len, head_dim].
+    ``query`` and ``out`` [query_len, num_heads, head_dim]; ``keys`` and ``values`` as for :func:`_decode`.
     """
-    query_len, seq_len = query.shape[0], keys.shape[1]
+    query_len, seq_len = query.shape[0], keys.shape[2]
     mask = None
     if query_len != seq_len or (window and window < seq_len):
         mask = torch.ones(query_len, seq_len, dtype=torch.bool).tril(seq_len - query_len)
@@ -165,8 +186,8 @@ def _prefill(
             mask = mask.triu(seq_len - query_len - window + 1)
     attended = scaled_dot_product_attention(
         query.transpose(0, 1)[None],
-        keys[None],
-        values[None],
+        keys,
+        values,
         attn_mask=mask,
         is_causal=mask is None,
         scale=scale,
@@ -181,3 +202,4 @@ _LIBRARY.define(
     "Tensor block_table, Tensor(a!) workspace, Tensor(b!) out, float scale, int window) -> ()"
 )
 _LIBRARY.impl("paged_sdpa", _paged_sdpa, "CPU")
+setattr(torch.ops.legato.paged_sdpa.default, PYTHON_KERNEL, _paged_sdpa)
