@@ -57,6 +57,7 @@ class CudaCapture:
         try:
             self._graph.capture_end()
         except RuntimeError as error:
+            self._release_pool()
             raise GraphCaptureError("a CUDA capture failed", {"found": str(error).splitlines()[0]}) from error
         finally:
             self._leave()
@@ -69,10 +70,15 @@ class CudaCapture:
         """Stop capturing; a capture that was broken by an error is ended with it."""
         try:
             self._graph.capture_end()
-        except RuntimeError:
-            torch.cuda.synchronize()  # the error that broke the capture is being raised already
+        except RuntimeError:  # the error that broke the capture is being raised already
+            self._release_pool()
         finally:
             self._leave()
+
+    def _release_pool(self) -> None:
+        """Take the allocator off the pool, to which a capture that broke leaves it bound."""
+        torch.cuda.synchronize()
+        torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), self._pool)
 
     def _leave(self) -> None:
         self._context.__exit__(None, None, None)
@@ -107,6 +113,10 @@ class CudaDevice:
         )
         self._pool = torch.cuda.graph_pool_handle()
         self._stream = torch.cuda.Stream()
+        # PyTorch forgets a pool with its last graph, and a later capture into it fails: one small graph stays.
+        capture = self.begin_capture()
+        torch.zeros(1, device=self.torch_device)
+        self._keeper = capture.end()
 
     def begin_capture(self) -> CudaCapture:
         """Start a stream capture."""
