@@ -34,19 +34,20 @@ def add_rms_norm(
 def rms_norm_reference(hidden: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     """Compute :func:`rms_norm` with torch alone.
 
-    Five operations, where torch's own takes eight: sqrt(mean(x²) + eps) is the hypotenuse of the root mean square and
-    sqrt(eps).
+    Four operations, where torch's own takes eight: sqrt(sum(x²) + size * eps) is the hypotenuse of the vector's norm
+    and sqrt(size * eps).
     """
+    size = hidden.shape[-1]
     norm = torch.linalg.vector_norm(hidden, dim=-1, keepdim=True, dtype=torch.float32)
-    root = torch.hypot(norm.mul_(hidden.shape[-1] ** -0.5), _square_root(eps, hidden.device))
-    normed = torch.div(hidden, root)
+    root = torch.hypot(norm, _scalar((size * eps) ** 0.5, hidden.device))
+    normed = torch.addcdiv(_scalar(0.0, hidden.device), hidden, root, value=size**0.5)
     return (normed if normed.dtype == hidden.dtype else normed.to(hidden.dtype)).mul_(weight)
 
 
 @cache
-def _square_root(eps: float, device: torch.device) -> torch.Tensor:
-    """Return a scalar that outlives every graph that names it."""
-    return torch.tensor(eps**0.5, device=device)
+def _scalar(value: float, device: torch.device) -> torch.Tensor:
+    """Return a scalar tensor that outlives every graph that names it."""
+    return torch.tensor(value, device=device)
 
 
 def add_rms_norm_reference(

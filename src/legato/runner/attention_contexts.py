@@ -23,7 +23,7 @@ class InlineAttention:
         self, layer: AttentionLayer, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
     ) -> torch.Tensor:
         """Store keys and values, then attend; shapes as in the protocol."""
-        out = torch.empty(query.shape, dtype=query.dtype, device=query.device)
+        out = query.new_empty(query.shape)
         self._backend.forward(layer, query, key, value, self._caches[layer.index], self._metadata, out)
         return out.view(out.shape[0], -1)
 
@@ -47,7 +47,7 @@ class BreakingAttention:
         self, layer: AttentionLayer, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
     ) -> torch.Tensor:
         """End the segment, store and attend, begin the next; shapes as in the protocol."""
-        out = torch.empty(query.shape, dtype=query.dtype, device=query.device)
+        out = query.new_empty(query.shape)
         cache = self._caches[layer.index]
 
         def call() -> None:

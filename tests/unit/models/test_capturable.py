@@ -51,8 +51,10 @@ def load(folder: Path, family: str, **changes: object) -> CausalLM:
 
 def operations(model: CausalLM, token_ids: list[int], positions: list[int]) -> Counter[str]:
     feed = torch.tensor(token_ids), torch.tensor(positions)
-    with torch.inference_mode(), Operations() as seen:
-        model.compute_logits(model(*feed, NoAttention()))
+    with torch.inference_mode():
+        model(*feed, NoAttention())  # as before every capture: constants are made in the first step
+        with Operations() as seen:
+            model.compute_logits(model(*feed, NoAttention()))
     return seen.counts
 
 
@@ -64,12 +66,12 @@ def test_no_value_is_read_by_the_host_and_none_changes_what_runs(family: str, tm
     assert first == second
 
 
-def test_a_llama_layer_is_twenty_one_operations_and_attention(tmp_path: Path) -> None:
+def test_a_llama_layer_is_nineteen_operations_and_attention(tmp_path: Path) -> None:
     counts = [
         operations(load(tmp_path / str(layers), "Llama", num_hidden_layers=layers), [1], [0]) for layers in (2, 3)
     ]
-    # 2 norms of 5, 4 products, 3 to rotate, 2 in the MLP, 2 sums; attention here is a view.
-    assert counts[1].total() - counts[0].total() == 21
+    # 2 norms of 4, 4 products, 3 to rotate, 2 in the MLP, 2 sums; attention here is a view.
+    assert counts[1].total() - counts[0].total() == 19
 
 
 def test_a_packed_batch_gives_each_row_what_it_gets_alone(tmp_path: Path) -> None:

@@ -89,9 +89,7 @@ def _paged_sdpa(
 ) -> None:
     """Attend the tokens of each request to its own blocks. Requests without tokens, and padded tokens, are skipped."""
     starts, lengths = query_start_loc.tolist(), seq_lens.tolist()
-    one_token_each = starts == list(range(len(lengths) + 1))
-    alike = len(lengths) * max(lengths) <= _MAX_PADDING * sum(lengths)
-    if one_token_each and alike and len(lengths) > 1 and not window:
+    if not window and _decode_alike(starts, lengths):
         _decode_together(query, key_cache, value_cache, lengths, block_table, workspace, out, scale)
         return
     for index, seq_len in enumerate(lengths):
@@ -102,6 +100,14 @@ def _paged_sdpa(
         keys, values = _sequence(key_cache, value_cache, blocks, seq_len)
         attend = _decode if end - begin == 1 else _prefill
         attend(query[begin:end], keys, values, out[begin:end], scale, window)
+
+
+def _decode_alike(starts: list[int], lengths: list[int]) -> bool:
+    """Return whether there are several requests, of one token each and of about the same length."""
+    num_reqs = len(lengths)
+    if num_reqs == 1 or starts != list(range(num_reqs + 1)):
+        return False
+    return num_reqs * max(lengths) <= _MAX_PADDING * sum(lengths)
 
 
 def _sequence(
