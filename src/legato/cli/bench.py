@@ -153,9 +153,10 @@ def _ratio(spread: "Spread") -> str:
 def _write(rows: "Sequence[LatencyRow]", config: "EngineConfig", path: Path) -> None:
     from legato.bench.place import this_commit, this_environment
     from legato.bench.result_file import LatencyResult, write_result
+    from legato.device.registry import open_device
 
     result = LatencyResult(
-        environment=this_environment(config.device),
+        environment=this_environment(str(open_device(config.device).facts)),
         command=shlex.join(["legato", *sys.argv[1:]]),
         commit=this_commit(),
         model=config.model_name,
