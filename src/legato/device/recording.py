@@ -36,6 +36,10 @@ _INDEXING_OPERATIONS = frozenset({"aten::index", "aten::index_put", "aten::index
 _READING_OPERATIONS = frozenset({"aten::item", "aten::_local_scalar_dense", "aten::is_nonzero", "aten::equal"})
 
 
+_ALLOCATIONS = frozenset({"aten::empty.memory_format", "aten::new_empty", "aten::empty_like"})
+_PLACED_BYTES = 1 << 16
+"""An intermediate up to this size keeps its memory between replays, as all do in a CUDA graph's pool: nothing is
+allocated, and views of it are made once. Larger ones are freed after their last use."""
 PYTHON_KERNEL = "python_kernel"
 """Attribute of an operator whose kernel is a Python function: a replay need not go through the dispatcher to it."""
 
@@ -98,6 +102,8 @@ class RecordingCapture(TorchDispatchMode):
         super().__init__()
         self._program = ProgramBuilder()
         self._registers: dict[int, Register] = {}
+        self._placed: dict[int, torch.Tensor] = {}  # small intermediates and views of them -> the program's own alias
+        self._placed_bytes = 0
         self._intermediates: list[torch.Tensor] = []  # strong: an id must not be reused during the capture
         self._guard = _HostReadGuard()
         self._inference = torch.inference_mode()
@@ -127,19 +133,22 @@ class RecordingCapture(TorchDispatchMode):
             )
         with torch.inference_mode():
             for tensor, register in outliving:
-                copy = torch.ops.aten.copy_.default
-                self._program.append(Operation(copy, "aten::copy_", (tensor, register), {}, None))
-        num_bytes = sum(tensor.untyped_storage().nbytes() for tensor, _ in outliving)
-        return RecordedGraph(len(self._program.operations), num_bytes, self._program.build())
+                if register is not None:
+                    copy = torch.ops.aten.copy_.default
+                    self._program.append(Operation(copy, "aten::copy_", (tensor, register), {}, None))
+        kept = sum(tensor.untyped_storage().nbytes() for tensor, register in outliving if register is not None)
+        return RecordedGraph(len(self._program.operations), self._placed_bytes + kept, self._program.build())
 
-    def _outliving(self, *, collect: bool) -> list[tuple[torch.Tensor, Register]]:
+    def _outliving(self, *, collect: bool) -> list[tuple[torch.Tensor, Register | None]]:
         """Drop the capture's own references; return the intermediates that somebody else still holds.
 
+        One without a register has a place of its own, which every replay writes again.
         ``collect``: reference cycles, which an exception handled on the way leaves behind, do not count as holders.
         """
-        watched = [(weakref.ref(tensor), self._registers[id(tensor)]) for tensor in self._intermediates]
+        watched = [(weakref.ref(tensor), self._registers.get(id(tensor))) for tensor in self._intermediates]
         self._intermediates.clear()
         self._registers.clear()
+        self._placed.clear()
         if collect and any(reference() is not None for reference, _ in watched):
             gc.collect()
         alive = ((reference(), register) for reference, register in watched)
@@ -157,21 +166,41 @@ class RecordingCapture(TorchDispatchMode):
         result = _run(func, args, kwargs, _refuse_host_work)
         inputs = tensors_in((args, kwargs))
         if self._is_constant_view(func, inputs, result):
-            return result
+            if any(id(tensor) in self._placed for tensor in inputs):
+                self._place(tensors_in(result))
+        elif not self._record_in_place(func, args, kwargs, result):
+            self._record(func, args, kwargs, result)
+        return result
+
+    def _record_in_place(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> bool:
+        """Record an operation with a small result as one that writes to the result's memory; say whether it can be."""
+        if func.name() in _ALLOCATIONS and result.nbytes <= _PLACED_BYTES:
+            self._place([result])
+        elif (writing := _writing(func, tensors_in((args, kwargs)), result)) is not None:
+            self._place([result])
+            given = self._encode({**kwargs, "out": result})
+            self._program.append(Operation(writing._op, writing.name(), self._encode(args), given, None))
+        else:
+            return False
+        self._placed_bytes += result.nbytes
+        return True
+
+    def _record(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        """Record an operation as it was called; what it makes becomes registers."""
+        inputs = tensors_in((args, kwargs))
         for tensor in tensors_in(result):
             if id(tensor) not in self._registers and not any(tensor is given for given in inputs):
                 self._registers[id(tensor)] = Register(len(self._intermediates))
                 self._intermediates.append(tensor)
-        self._program.append(
-            Operation(
-                _callable(func),
-                func.name(),
-                self._encode(args),
-                self._encode(kwargs),
-                self._encode(result),
-            )
-        )
-        return result
+        encoded = self._encode(args), self._encode(kwargs), self._encode(result)
+        self._program.append(Operation(_callable(func), func.name(), *encoded))
+
+    def _place(self, tensors: list[torch.Tensor]) -> None:
+        """Let the memory of ``tensors`` be theirs at every replay; watch who holds the tensors themselves."""
+        for tensor in tensors:
+            if id(tensor) not in self._placed:
+                self._placed[id(tensor)] = torch.ops.aten.alias.default(tensor)
+                self._intermediates.append(tensor)
 
     def _is_constant_view(self, func: OpOverload, inputs: list[torch.Tensor], result: Any) -> bool:
         """Return whether the result is a view of persistent memory, so that it is the same at every replay."""
@@ -184,7 +213,7 @@ class RecordingCapture(TorchDispatchMode):
     def _encode(self, value: Any) -> Any:
         """Replace intermediates by their registers; persistent tensors stay."""
         if isinstance(value, torch.Tensor):
-            return self._registers.get(id(value), value)
+            return self._registers.get(id(value)) or self._placed.get(id(value), value)
         if isinstance(value, (list, tuple)):
             return type(value)(self._encode(item) for item in value)
         if isinstance(value, dict):
@@ -241,6 +270,19 @@ def _run(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], refuse
 
 _Refuse = Callable[[OpOverload, tuple[Any, ...]], None]
 """Raises for an operation that may not run."""
+
+
+def _writing(func: OpOverload, inputs: list[torch.Tensor], result: Any) -> OpOverload | None:
+    """Return the form of ``func`` that writes to given memory, where it has one and the result is small."""
+    if func._schema.is_mutable or not isinstance(result, torch.Tensor) or result.nbytes > _PLACED_BYTES:
+        return None
+    form: OpOverload | None = getattr(func.overloadpacket, "out", None)
+    if form is None or [arg.name for arg in form._schema.arguments[:-1]] != [
+        arg.name for arg in func._schema.arguments
+    ]:
+        return None
+    addresses = {tensor.untyped_storage().data_ptr() for tensor in inputs}
+    return None if result.untyped_storage().data_ptr() in addresses else form
 
 
 def _callable(func: OpOverload) -> Callable[..., Any]:

@@ -118,6 +118,8 @@ class GraphCapturer:
             self._store.replay(key)
         except StaleGraphError as error:
             return DroppedKey(key=key, reason=Reason.STALE_EPOCH, detail=str(error))
+        except RuntimeError as error:
+            return DroppedKey(key=key, reason=Reason.CANARY_FAILED, detail=f"the replay raised: {error}")
         return Proof(expected=expected, given=results())
 
     def _capture_key(self, key: GraphKey) -> DroppedKey | None:

@@ -260,9 +260,10 @@ def test_an_allowed_survivor_keeps_its_address_and_gets_each_replays_value() -> 
     assert graph.num_bytes == 8
 
 
-def test_a_graph_without_survivors_keeps_no_memory() -> None:
-    given, out = torch.ones(1000), torch.zeros(1000)
-    assert capture(lambda: out.copy_(given * 2)).num_bytes == 0
+def test_a_graph_without_survivors_keeps_the_memory_of_small_intermediates_alone() -> None:
+    small, large = torch.ones(1000), torch.ones(100_000)
+    assert capture(lambda: small.copy_(small * 2)).num_bytes == small.nbytes
+    assert capture(lambda: large.copy_(large * 2)).num_bytes == 0
 
 
 def test_a_survivor_and_its_view_both_get_each_replays_value() -> None:

@@ -94,7 +94,7 @@ def _paged_sdpa(
         return
     for index, seq_len in enumerate(lengths):
         begin, end = starts[index], starts[index + 1]
-        if begin == end:
+        if not 0 < end - begin <= seq_len:
             continue
         blocks = block_table[index, : -(-seq_len // key_cache.shape[1])]
         keys, values = _sequence(key_cache, value_cache, blocks, seq_len)
