@@ -36,6 +36,9 @@ _INDEXING_OPERATIONS = frozenset({"aten::index", "aten::index_put", "aten::index
 _READING_OPERATIONS = frozenset({"aten::item", "aten::_local_scalar_dense", "aten::is_nonzero", "aten::equal"})
 
 
+_PYTHON_MODES = torch._C.DispatchKeySet(torch._C.DispatchKey.Python) | torch._C.DispatchKeySet(
+    torch._C.DispatchKey.PythonTLSSnapshot
+)
 _ALLOCATIONS = frozenset({"aten::empty.memory_format", "aten::new_empty", "aten::empty_like"})
 _PLACED_BYTES = 1 << 16
 """An intermediate up to this size keeps its memory between replays, as all do in a CUDA graph's pool: nothing is
@@ -54,7 +57,9 @@ class RecordedGraph:
 
     def replay(self) -> None:
         """Run the recorded operations again."""
-        with torch.inference_mode():
+        # Kernels written in Python read memory as any kernel does; a guard against reads by the host is not for them.
+        hidden = torch._C._ExcludeDispatchKeyGuard(_PYTHON_MODES)
+        with torch.inference_mode(), torch._C.DisableTorchFunction(), hidden:
             self.run()
 
 
