@@ -173,15 +173,22 @@ class RecordingCapture(TorchDispatchMode):
         if self._is_constant_view(func, inputs, result):
             if any(id(tensor) in self._placed for tensor in inputs):
                 self._place(tensors_in(result))
-        elif not self._record_in_place(func, args, kwargs, result):
-            self._record(func, args, kwargs, result)
+        elif not self._record_in_place(func, args, kwargs, inputs, result):
+            self._record(func, args, kwargs, inputs, result)
         return result
 
-    def _record_in_place(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> bool:
+    def _record_in_place(
+        self,
+        func: OpOverload,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        inputs: list[torch.Tensor],
+        result: Any,
+    ) -> bool:
         """Record an operation with a small result as one that writes to the result's memory; say whether it can be."""
         if func.name() in _ALLOCATIONS and result.nbytes <= _PLACED_BYTES:
             self._place([result])
-        elif (writing := _writing(func, tensors_in((args, kwargs)), result)) is not None:
+        elif (writing := _writing(func, inputs, result)) is not None:
             self._place([result])
             given = self._encode({**kwargs, "out": result})
             self._program.append(Operation(writing._op, writing.name(), self._encode(args), given, None))
@@ -190,9 +197,15 @@ class RecordingCapture(TorchDispatchMode):
         self._placed_bytes += result.nbytes
         return True
 
-    def _record(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+    def _record(
+        self,
+        func: OpOverload,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        inputs: list[torch.Tensor],
+        result: Any,
+    ) -> None:
         """Record an operation as it was called; what it makes becomes registers."""
-        inputs = tensors_in((args, kwargs))
         for tensor in tensors_in(result):
             if id(tensor) not in self._registers and not any(tensor is given for given in inputs):
                 self._registers[id(tensor)] = Register(len(self._intermediates))

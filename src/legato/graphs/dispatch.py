@@ -28,16 +28,16 @@ def dispatch(catalog: Catalog, shape: BatchShape) -> Dispatched:
     given = policy.given_mode(shape.query_len)
     key = next((key for key in catalog.keys if key.mode <= given and key.serves(shape)), None)
     mode = key.mode if key is not None else GraphMode.EAGER
-    return Dispatched(requested=requested, mode=mode, key=key, reason=_reason(catalog, shape, mode))
+    return Dispatched(requested=requested, mode=mode, key=key, reason=_reason(catalog, shape, requested, given, mode))
 
 
-def _reason(catalog: Catalog, shape: BatchShape, mode: GraphMode) -> Reason | None:
+def _reason(
+    catalog: Catalog, shape: BatchShape, requested: GraphMode, given: GraphMode, mode: GraphMode
+) -> Reason | None:
     """Return why ``mode`` is not FULL. What the user can change comes before what the batch happens to be."""
-    policy = catalog.policy
-    requested, given = policy.requested_mode(shape.query_len), policy.given_mode(shape.query_len)
     if mode is GraphMode.FULL:
         return None
-    if shape.query_len is not None and shape.query_len not in policy.uniform:
+    if shape.query_len is not None and shape.query_len not in catalog.policy.uniform:
         return Reason.WIDTH_MISMATCH
     if mode is given:
         return Reason.BACKEND_LEVEL if given < requested else Reason.DISABLED_BY_USER

@@ -11,9 +11,8 @@ import torch
 
 from legato.attention.graph_support import GraphSupport, Support
 from legato.attention.protocol import AttentionLayer, AttentionMetadata
-from legato.attention.setup import AttentionSetup
+from legato.attention.setup import AttentionSetup, check_obstacles
 from legato.attention.store import store
-from legato.errors import BackendError
 from legato.kvcache.spec import FullAttentionSpec, KVSpec
 from legato.kvcache.storage import LayerCache
 
@@ -45,9 +44,7 @@ class FlashAttnBackend:
             "block size": "" if setup.block_size <= _MAX_BLOCK_SIZE else f"{setup.block_size}, over {_MAX_BLOCK_SIZE}",
             "layers": "" if isinstance(spec, FullAttentionSpec) else type(spec).__name__,
         }
-        found = {name: why for name, why in obstacles.items() if why}
-        if found:
-            raise BackendError("backend flash_attn cannot serve this model here", found)
+        check_obstacles(cls.name, obstacles)
         return Support(level=GraphSupport.ALWAYS, reason="one routine for every mix; lengths are read on the device")
 
     @classmethod

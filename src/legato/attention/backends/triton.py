@@ -11,9 +11,8 @@ import torch
 
 from legato.attention.graph_support import GraphSupport, Support
 from legato.attention.protocol import AttentionLayer, AttentionMetadata
-from legato.attention.setup import AttentionSetup
+from legato.attention.setup import AttentionSetup, check_obstacles
 from legato.attention.store import store
-from legato.errors import BackendError
 from legato.kernels.paged_attention_configs import (
     MAX_HEAD_DIM,
     MAX_QUERY_LEN,
@@ -54,9 +53,7 @@ class TritonBackend:
             group = setup.model.num_heads // spec.num_kv_heads
             obstacles["head size"] = "" if spec.head_dim <= MAX_HEAD_DIM else f"{spec.head_dim}, above {MAX_HEAD_DIM}"
             obstacles["heads"] = "" if group <= MAX_ROWS else f"{group} query heads to a key head, above {MAX_ROWS}"
-        found = {name: why for name, why in obstacles.items() if why}
-        if found:
-            raise BackendError("backend triton cannot serve this model here", found)
+        check_obstacles(cls.name, obstacles)
         return Support(level=GraphSupport.ALWAYS, reason="kernels read lengths and block tables when they run")
 
     @classmethod
