@@ -66,12 +66,12 @@ def test_no_value_is_read_by_the_host_and_none_changes_what_runs(family: str, tm
     assert first == second
 
 
-def test_a_llama_layer_is_nineteen_operations_and_attention(tmp_path: Path) -> None:
+def test_a_llama_layer_is_twenty_seven_operations_and_attention(tmp_path: Path) -> None:
     counts = [
         operations(load(tmp_path / str(layers), "Llama", num_hidden_layers=layers), [1], [0]) for layers in (2, 3)
     ]
-    # 2 norms of 4, 4 products, 3 to rotate, 2 in the MLP, 2 sums; attention here is a view.
-    assert counts[1].total() - counts[0].total() == 19
+    # 2 norms of 4, 4 products of 3 (a float32 row is doubled), 3 to rotate, 2 in the MLP, 2 sums; attention is a view.
+    assert counts[1].total() - counts[0].total() == 27
 
 
 def test_a_packed_batch_gives_each_row_what_it_gets_alone(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def test_token_by_token_equals_all_at_once(tmp_path: Path) -> None:
     with torch.inference_mode():
         for position, token_id in enumerate(TOKEN_IDS):
             rows.append(ours.compute_logits(ours(torch.tensor([token_id]), torch.tensor([position]), context)))
-    torch.testing.assert_close(torch.cat(rows), logits_of(ours, TOKEN_IDS), atol=1e-5, rtol=0)
+    torch.testing.assert_close(torch.cat(rows), logits_of(ours, TOKEN_IDS), atol=3e-5, rtol=0)
 
 
 def test_logits_are_written_where_the_caller_asks(tmp_path: Path) -> None:
