@@ -151,9 +151,10 @@ def _ratio(spread: "Spread") -> str:
 
 
 def _write(rows: "Sequence[LatencyRow]", config: "EngineConfig", path: Path) -> None:
-    from legato.bench.place import this_commit, this_environment
-    from legato.bench.result_file import LatencyResult, write_result
+    from legato.bench.result_file import LatencyResult
     from legato.device.registry import open_device
+    from legato.results.place import this_commit, this_environment
+    from legato.results.result_file import write_result
 
     result = LatencyResult(
         environment=this_environment(str(open_device(config.device).facts)),

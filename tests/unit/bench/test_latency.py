@@ -8,8 +8,9 @@ import pytest
 
 from legato.bench.contestant import Prompts, Timing
 from legato.bench.latency import Workload, measure
-from legato.bench.place import Environment, this_commit, this_environment
-from legato.bench.result_file import LatencyResult, read_result, write_result
+from legato.bench.result_file import LatencyResult, read_result
+from legato.results.place import Environment, this_commit, this_environment
+from legato.results.result_file import write_result
 
 RESULTS = Path(__file__).parents[3] / "benchmarks" / "results"
 
