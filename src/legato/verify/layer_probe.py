@@ -10,7 +10,8 @@ from typing import Any
 import torch
 
 from legato.models.causal_lm import CausalLM
-from legato.verify.tolerance import first_row_apart, tolerance
+from legato.sampling.near_ties import tolerance
+from legato.verify.tolerance import first_row_apart
 
 
 class LayerProbe:

@@ -23,9 +23,10 @@ from legato.plan.planner import Planner
 from legato.runner.canary import Canary
 from legato.runner.graph_capture import DroppedKey, shape_of
 from legato.runner.synthetic import SyntheticBatch, make_batch
+from legato.sampling.near_ties import NEAR_TIE, tolerance
 from legato.verify.layer_probe import LayerProbe, first_difference
 from legato.verify.reachability import params_for
-from legato.verify.tolerance import NEAR_TIE, row_differences, tolerance
+from legato.verify.tolerance import row_differences
 
 _SEED = 2
 """Of the made-up batch; not the one that the engine's own canary proves with."""

@@ -22,11 +22,11 @@ from legato.errors import BackendError
 from legato.graphs.key import GraphKey
 from legato.graphs.modes import GraphPolicy
 from legato.kvcache.sizing import bytes_per_block
+from legato.sampling.near_ties import RELATIVE_TOLERANCE
 from legato.verify.key_checks import KeyChecks
 from legato.verify.layer_probe import LayerProbe, first_difference
 from legato.verify.prompts import default_prompts, read_prompts
 from legato.verify.report import EngineResult, Finding, Report
-from legato.verify.tolerance import RELATIVE_TOLERANCE
 from legato.verify.transcript import Comparison, Departure, Output, compare, requests_for, transcribe
 
 REFERENCE_BACKEND = "reference"

@@ -14,7 +14,7 @@ from legato.flow.request import Request
 from legato.flow.sampling_params import SamplingParams
 from legato.flow.step_output import TokenLogprobs
 from legato.observability.records import StepRecord
-from legato.verify.tolerance import NEAR_TIE, tolerance
+from legato.sampling.near_ties import NEAR_TIE, gap, scale, scores, tolerance
 
 _TOP_TOKENS = 8
 """Best tokens whose log-probabilities are compared at each position."""
@@ -104,14 +104,14 @@ def compare(expected: Sequence[Output], given: Sequence[Output], *, dtype: str, 
     for number, (wanted, got) in enumerate(zip(expected, given, strict=True)):
         for position, (one, other) in enumerate(zip(wanted.logprobs, got.logprobs, strict=True)):
             num_tokens += 1
-            allowed = tolerance(dtype, _scale(one, vocab_size))
+            allowed = tolerance(dtype, scale(one, vocab_size))
             apart = _most_apart(one, other)
-            gap = _gap(one, other.token_id)
+            behind = gap(one, other.token_id)
             detail = None
             if apart > allowed:
                 detail = f"log-probabilities are {apart:.3g} apart, {allowed:.3g} is allowed"
-            elif gap > NEAR_TIE * allowed:
-                detail = f"token {other.token_id} in place of {one.token_id}, which scores {gap:.3g} more"
+            elif behind > NEAR_TIE * allowed:
+                detail = f"token {other.token_id} in place of {one.token_id}, which scores {behind:.3g} more"
             if detail is not None:
                 departures.append(
                     Departure(request=number, position=position, record=got.records[position], detail=detail)
@@ -129,23 +129,8 @@ def compare(expected: Sequence[Output], given: Sequence[Output], *, dtype: str, 
     )
 
 
-def _scores(position: TokenLogprobs) -> dict[int, float]:
-    return dict(zip(position.top_ids, position.top_logprobs, strict=True)) | {position.token_id: position.logprob}
-
-
-def _scale(position: TokenLogprobs, vocab_size: int) -> float:
-    """Return how far the best tokens stand out: the logits' own scale, whatever the model's."""
-    return max(abs(logprob + math.log(vocab_size)) for logprob in _scores(position).values())
-
-
 def _most_apart(one: TokenLogprobs, other: TokenLogprobs) -> float:
     """Return the largest difference over the tokens that both name; infinite where one is not a number."""
-    mine, theirs = _scores(one), _scores(other)
+    mine, theirs = scores(one), scores(other)
     apart = [abs(mine[token] - theirs[token]) for token in mine.keys() & theirs.keys()]
     return max((math.inf if math.isnan(value) else value for value in apart), default=math.inf)
-
-
-def _gap(position: TokenLogprobs, token_id: int) -> float:
-    """Return by how much the chosen token beats ``token_id``: 0 for itself, infinite for one not among the best."""
-    scores = _scores(position)
-    return scores[position.token_id] - scores[token_id] if token_id in scores else math.inf
