@@ -1,7 +1,8 @@
 """Scheduler -> frontend: what happened to a request. Crosses the process border, so it is plain data."""
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from legato.flow.step_output import TokenLogprobs
 
@@ -15,9 +16,8 @@ class FinishReason(StrEnum):
     ERROR = "error"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestUpdate:
-    """New tokens of one request, and its end if it ended."""
+class RequestUpdate(Struct, frozen=True, kw_only=True, gc=False):
+    """New tokens of one request, and its end if it ended. A struct, as it is made for each request at every step."""
 
     request_id: str
     token_ids: tuple[int, ...] = ()
