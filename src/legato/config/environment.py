@@ -9,6 +9,11 @@ def debug() -> bool:
     return os.environ.get("LEGATO_DEBUG", "").lower() not in ("", "0", "false")
 
 
+def commit() -> str | None:
+    """Return LEGATO_COMMIT: the commit that runs, for results measured where there is no git; None: not told."""
+    return os.environ.get("LEGATO_COMMIT") or None
+
+
 def cuda_home() -> str | None:
     """Return where the CUDA toolkit is, as its own tools are told: CUDA_HOME, or CUDA_PATH; None: they are not told."""
     return os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")

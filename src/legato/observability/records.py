@@ -40,6 +40,8 @@ class StepLog:
         self.replays: Counter[str] = Counter()
         """Graph key, written out -> replays."""
         self.padding_tokens = 0
+        self.waited_us = 0.0
+        """Microseconds that the host waited for the device to end a step."""
 
     def add(self, record: StepRecord) -> None:
         """Append one record and count it."""

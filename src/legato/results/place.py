@@ -8,6 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import legato
+from legato.config import environment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +38,9 @@ def this_environment(device: str) -> Environment:
 
 
 def this_commit() -> str:
-    """Return the commit of the checkout, with ``+`` for uncommitted changes; ``unknown`` outside of one."""
+    """Return LEGATO_COMMIT, or the checkout's commit with ``+`` for uncommitted changes; ``unknown`` outside of one."""
+    if told := environment.commit():
+        return told
     here = Path(__file__).parent
     try:
         head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True)

@@ -123,9 +123,11 @@ class ModelRunner:
     @torch.inference_mode()
     def collect(self, step: InFlightStep) -> StepOutput:
         """Wait for a step and return its tokens, in the order of the batch's requests."""
+        waiting = time.perf_counter()
         with self._trace.span("wait"):
             step.done.wait()
         started = time.perf_counter()
+        self._log.waited_us += (started - waiting) * 1e6
         output = read_results(step.results, step.plan, step.batch)
         self._log.add(_record(step.plan, step.launch_us + (time.perf_counter() - started) * 1e6))
         return output
