@@ -137,7 +137,8 @@ class LLM:
                 while len(finished) < len(jobs):
                     self._feed(waiting)
                     step = self._step()
-                    finished |= {output.request_id: output for output in step.outputs if output.request_id in own}
+                    if step.outputs:
+                        finished |= {output.request_id: output for output in step.outputs if output.request_id in own}
                     advance(len(finished), step.num_tokens)
         finally:
             for job in jobs:
@@ -183,7 +184,8 @@ class LLM:
         if not self.core.has_work:
             raise EngineDeadError("the engine has no work, but outputs are missing")
         processed = self._output.process(self.core.step())
-        self.core.abort(processed.abort)
+        if processed.abort:
+            self.core.abort(processed.abort)
         for output in processed.outputs:
             self._arrived[output.request_id].append(output)
         return processed
@@ -217,6 +219,9 @@ def _each_params(params: _Params, count: int) -> Sequence[SamplingParams]:
 def _progress(total: int, shown: bool) -> Iterator[Callable[[int, int], None]]:
     """Show a bar of prompts on standard error, if it is a terminal; yields the function to tell (done, new tokens)."""
     console = Console(stderr=True)
+    if not (shown and console.is_terminal):
+        yield lambda done, new_tokens: None
+        return
     columns = (
         TextColumn("prompts"),
         BarColumn(),
@@ -224,7 +229,7 @@ def _progress(total: int, shown: bool) -> Iterator[Callable[[int, int], None]]:
         TimeElapsedColumn(),
         TextColumn("{task.fields[tokens_per_s]:.0f} tokens/s"),
     )
-    with Progress(*columns, console=console, transient=True, disable=not (shown and console.is_terminal)) as progress:
+    with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("", total=total, tokens_per_s=0.0)
         num_tokens = 0
 

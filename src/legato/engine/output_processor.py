@@ -49,13 +49,15 @@ class _RequestState:
     prompt: str | None
     kind: OutputKind
     outputs: tuple[OutputState, ...]
+    num_open: int
+    """Outputs that have not ended."""
     prompt_logprobs: list[TokenLogprobs] = field(default_factory=list)
     num_cached_tokens: int = 0
     error: str | None = None
 
     @property
     def finished(self) -> bool:
-        return all(output.finish_reason is not None for output in self.outputs)
+        return self.num_open == 0
 
 
 class OutputProcessor:
@@ -84,7 +86,9 @@ class OutputProcessor:
         if prompt is None and self._tokenizer is not None:
             prompt = self._tokenizer.decode(requests[0].prompt_token_ids, skip_special_tokens=False)
         outputs = tuple(OutputState(request, index, self._tokenizer) for index, request in enumerate(requests))
-        state = _RequestState(request_id=request_id, prompt=prompt, kind=kind, outputs=outputs)
+        state = _RequestState(
+            request_id=request_id, prompt=prompt, kind=kind, outputs=outputs, num_open=len(outputs)
+        )
         self._states |= {output.request.request_id: (state, output) for output in outputs}
 
     def forget(self, request_id: str) -> tuple[str, ...]:
@@ -102,29 +106,29 @@ class OutputProcessor:
         timings: list[RequestTiming] = []
         num_tokens = 0
         for update in updates:
-            if update.request_id not in self._states:
+            found = self._states.get(update.request_id)
+            if found is None:
                 continue
-            state, output = self._states[update.request_id]
+            state, output = found
             num_tokens += len(update.token_ids)
             if output.add(update, now):
                 abort.append(update.request_id)
             _take_request_fields(state, output, update)
-            if output.finish_reason is not None:
+            ended = output.finish_reason is not None
+            if ended:
                 del self._states[update.request_id]
                 timings.append(output.timing(state.request_id, now))
-            if update.token_ids or output.finish_reason is not None:
+                state.num_open -= 1
+            if state.num_open == 0 or (state.kind is not OutputKind.FINAL and (update.token_ids or ended)):
                 touched.setdefault(state.request_id, (state, {}))[1][output.index] = output
-        outputs = tuple(
-            _request_output(state, tuple(changed.values()))
-            for state, changed in touched.values()
-            if state.kind is not OutputKind.FINAL or state.finished
-        )
+        outputs = tuple(_request_output(state, tuple(changed.values())) for state, changed in touched.values())
         return ProcessedUpdates(outputs=outputs, abort=tuple(abort), timings=tuple(timings), num_tokens=num_tokens)
 
 
 def _take_request_fields(state: _RequestState, output: OutputState, update: RequestUpdate) -> None:
-    state.num_cached_tokens = max(state.num_cached_tokens, update.num_cached_tokens)
-    if output.index == 0:  # the prompt's log-probabilities are the same for all outputs
+    if update.num_cached_tokens > state.num_cached_tokens:
+        state.num_cached_tokens = update.num_cached_tokens
+    if update.prompt_logprobs and output.index == 0:  # they are the same for all outputs
         state.prompt_logprobs.extend(update.prompt_logprobs)
     if update.finish_reason is FinishReason.ERROR:
         state.error = update.error or "the engine failed on this request"

@@ -1,6 +1,10 @@
-"""One output while it is generated: its tokens, its text, its end. Owns what has not been handed out yet."""
+"""One output while it is generated: its tokens, its text, its end. Owns what has not been handed out yet.
 
-from collections.abc import Sequence
+Text is made when it is asked for, and at once only where a stop string may end the output.
+"""
+
+from collections.abc import Iterator
+from itertools import repeat
 
 from legato.engine.stop_strings import StopStrings
 from legato.flow.request import Request
@@ -22,32 +26,39 @@ class OutputState:
         self.stop_reason: int | str | None = None
         self._detokenizer = IncrementalDetokenizer(tokenizer) if tokenizer is not None else None
         self._stops = StopStrings(request.params.stop)
+        self._watched = bool(request.params.stop) and tokenizer is not None
         self._text: list[str] = []
+        self._num_decoded = 0
+        """Leading tokens whose text is in ``_text``, or held back by the detokeniser or the stop strings."""
         self._token_ids: list[int] = []
         self._logprobs: list[TokenLogprobs] = []
         self._given = (0, 0, 0)  # pieces of text, tokens, log-probabilities handed out as deltas
-        self._first_token: float | None = None
-        self._last_token = request.arrival
-        self._inter_token_s: list[float] = []
+        self._arrivals: list[tuple[float, int]] = []
+        """When updates with tokens came, and how many tokens each brought."""
 
     def add(self, update: RequestUpdate, now: float) -> bool:
         """Take an update; return whether a stop string ended the output, which the engine cannot know.
 
         Tokens behind the one that completes a stop string are dropped, as if they had never been generated.
         """
-        before = len(self._token_ids)
-        matched = self._add_tokens(update)
-        self._observe(len(self._token_ids) - before, now)
-        if matched is None and update.finish_reason is not None:
-            matched = self._flush()
-        if matched is not None:
-            self.finish_reason, self.stop_reason = FinishReason.STOP, matched
-        else:
+        num_before = len(self._token_ids)
+        self._token_ids += update.token_ids
+        if update.logprobs:
+            self._logprobs += update.logprobs
+        if update.finish_reason is not None:
             self.finish_reason, self.stop_reason = update.finish_reason, update.stop_reason
-        return matched is not None and update.finish_reason is None
+        matched = self._watch() if self._watched else None
+        num_new = len(self._token_ids) - num_before
+        if num_new:
+            self._arrivals.append((now, num_new))
+        if matched is None:
+            return False
+        self.finish_reason, self.stop_reason = FinishReason.STOP, matched
+        return update.finish_reason is None
 
     def completion(self, *, delta: bool) -> CompletionOutput:
         """Return the output so far, or with ``delta`` what was not returned before."""
+        self._decode()
         text, tokens, logprobs = self._given if delta else (0, 0, 0)
         if delta:
             self._given = (len(self._text), len(self._token_ids), len(self._logprobs))
@@ -68,51 +79,59 @@ class OutputState:
             num_prompt_tokens=len(self.request.prompt_token_ids),
             num_output_tokens=len(self._token_ids),
             arrival=self.request.arrival,
-            first_token=self._first_token,
+            first_token=self._arrivals[0][0] if self._arrivals else None,
             finished=finished,
-            inter_token_s=tuple(self._inter_token_s),
+            inter_token_s=tuple(self._inter_token_s()),
         )
 
-    def _add_tokens(self, update: RequestUpdate) -> str | None:
-        """Append tokens one by one; return the stop string that one of them completes."""
-        stopped_by_token = update.finish_reason is FinishReason.STOP
-        for position, token_id in enumerate(update.token_ids):
-            self._token_ids.append(token_id)
-            self._logprobs.extend(update.logprobs[position : position + 1])
-            if stopped_by_token and position == len(update.token_ids) - 1:
-                break  # the token that ends an output is not part of its text, as a stop string is not
-            matched = self._add_text([token_id])
+    @property
+    def _num_tokens_of_text(self) -> int:
+        """Tokens that have text: the one that ends an output is not part of it, as a stop string is not."""
+        ended_by_token = self.finish_reason is FinishReason.STOP and not isinstance(self.stop_reason, str)
+        return len(self._token_ids) - ended_by_token
+
+    def _decode(self) -> None:
+        """Bring the text up to date where no stop string is watched for."""
+        if self._detokenizer is None or self._watched:
+            return
+        end = self._num_tokens_of_text
+        text = self._detokenizer.add(self._token_ids[self._num_decoded : end])
+        self._num_decoded = end
+        if self.finish_reason is not None:
+            text += self._detokenizer.finish()
+        if text:
+            self._text.append(text)
+
+    def _watch(self) -> str | None:
+        """Bring the text up to date, token by token; return the stop string that one of them completes."""
+        assert self._detokenizer is not None
+        while self._num_decoded < self._num_tokens_of_text:
+            token_id = self._token_ids[self._num_decoded]
+            self._num_decoded += 1
+            matched = self._release(self._detokenizer.add((token_id,)), self._num_decoded)
             if matched is not None:
+                del self._token_ids[self._num_decoded :], self._logprobs[self._num_decoded :]
                 return matched
-        return None
+        return None if self.finish_reason is None else self._flush()
 
-    def _add_text(self, token_ids: Sequence[int]) -> str | None:
-        if self._detokenizer is None:
-            return None
-        return self._release(self._detokenizer.add(token_ids))
-
-    def _release(self, text: str) -> str | None:
-        released, matched = self._stops.add(text, armed=len(self._token_ids) > self.request.params.min_tokens)
+    def _release(self, text: str, num_tokens: int) -> str | None:
+        released, matched = self._stops.add(text, armed=num_tokens > self.request.params.min_tokens)
         if released:
             self._text.append(released)
         return matched
 
     def _flush(self) -> str | None:
         """Release what detokeniser and stop strings held back; return the stop string that this completes."""
-        if self._detokenizer is None:
-            return None
-        matched = self._release(self._detokenizer.finish())
+        assert self._detokenizer is not None
+        matched = self._release(self._detokenizer.finish(), len(self._token_ids))
         if matched is None:
             self._text.append(self._stops.finish())
         return matched
 
-    def _observe(self, num_tokens: int, now: float) -> None:
-        if num_tokens == 0:
-            return
-        if self._first_token is None:
-            self._first_token = now
-            num_tokens -= 1  # the first token's wait is not between two tokens
-            self._inter_token_s += [0.0] * num_tokens
-        else:
-            self._inter_token_s += [(now - self._last_token) / num_tokens] * num_tokens
-        self._last_token = now
+    def _inter_token_s(self) -> Iterator[float]:
+        """Yield the seconds between tokens; those that came together share their wait evenly."""
+        for index, (arrival, num_tokens) in enumerate(self._arrivals):
+            if index == 0:
+                yield from repeat(0.0, num_tokens - 1)  # the first token's wait is not between two tokens
+            else:
+                yield from repeat((arrival - self._arrivals[index - 1][0]) / num_tokens, num_tokens)

@@ -5,7 +5,7 @@ output has become.
 """
 
 import codecs
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from legato.loading.tokenizer import Tokenizer, byte_fallback
 
@@ -22,12 +22,9 @@ class IncrementalDetokenizer:
 
     def add(self, token_ids: Iterable[int]) -> str:
         """Take the next tokens, and return the text that is certain now."""
-        kept = (
-            token_id
-            for token_id in token_ids
-            if not (self._skip_special_tokens and self._tokenizer.is_special(token_id))
-        )
-        return "".join([self._stream.add(token_id) for token_id in kept])
+        is_special = self._tokenizer.is_special
+        kept = [token_id for token_id in token_ids if not (self._skip_special_tokens and is_special(token_id))]
+        return self._stream.add(kept)
 
     def finish(self) -> str:
         """Return what was held back; no token follows."""
@@ -41,8 +38,8 @@ class _ByteStream:
         self._tokenizer = tokenizer
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
-    def add(self, token_id: int) -> str:
-        return self._decoder.decode(self._tokenizer.token_bytes(token_id))
+    def add(self, token_ids: Sequence[int]) -> str:
+        return self._decoder.decode(b"".join(map(self._tokenizer.token_bytes, token_ids)))
 
     def finish(self) -> str:
         return self._decoder.decode(b"", final=True)
@@ -59,7 +56,10 @@ class _WindowStream:
         self._before: list[int] = []
         self._held: list[int] = []
 
-    def add(self, token_id: int) -> str:
+    def add(self, token_ids: Sequence[int]) -> str:
+        return "".join([self._add_one(token_id) for token_id in token_ids])
+
+    def _add_one(self, token_id: int) -> str:
         self._held.append(token_id)
         if byte_fallback(self._tokenizer.piece(token_id)) is not None:
             return ""

@@ -29,6 +29,8 @@ class Tokenizer:
         added = backend.get_added_tokens_decoder()
         self._added = frozenset(added)
         self._special: frozenset[int] = frozenset(token_id for token_id, token in added.items() if token.special)
+        self._bytes_of: dict[int, bytes] = {}
+        """Of the tokens that were asked for."""
         self.is_byte_level = _is_byte_level(backend)
         """Tokens spell bytes, one character each, so that text is the tokens' bytes joined and decoded."""
 
@@ -68,6 +70,12 @@ class Tokenizer:
 
     def token_bytes(self, token_id: int) -> bytes:
         """Return the bytes that a token stands for; a special token, and one without a spelling, as it is written."""
+        known = self._bytes_of.get(token_id)
+        if known is None:
+            known = self._bytes_of[token_id] = self._spelled(token_id)
+        return known
+
+    def _spelled(self, token_id: int) -> bytes:
         piece = self._backend.id_to_token(token_id)
         if piece is None:
             return b""
