@@ -1,4 +1,4 @@
-"""Root mean square normalisation (arXiv 1910.07467), alone and behind a residual sum."""
+"""Root mean square normalisation (arXiv 1910.07467)."""
 
 from functools import cache
 
@@ -15,20 +15,6 @@ def rms_norm(hidden: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Te
 
         return rms_norm_triton.rms_norm(hidden, weight, eps)
     return rms_norm_reference(hidden, weight, eps)
-
-
-def add_rms_norm(
-    residual: torch.Tensor, delta: torch.Tensor, weight: torch.Tensor, eps: float
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Add ``delta`` to ``residual`` in place, both [num_tokens, size]; return the sum and its norm.
-
-    The sum is rounded to its dtype before it is normalised, so that both results are of the same numbers.
-    """
-    if residual.is_cuda:
-        from legato.kernels import rms_norm_triton
-
-        return residual, rms_norm_triton.add_rms_norm(residual, delta, weight, eps)
-    return add_rms_norm_reference(residual, delta, weight, eps)
 
 
 def rms_norm_reference(hidden: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
@@ -48,11 +34,3 @@ def rms_norm_reference(hidden: torch.Tensor, weight: torch.Tensor, eps: float) -
 def _scalar(value: float, device: torch.device) -> torch.Tensor:
     """Return a scalar tensor that outlives every graph that names it."""
     return torch.tensor(value, device=device)
-
-
-def add_rms_norm_reference(
-    residual: torch.Tensor, delta: torch.Tensor, weight: torch.Tensor, eps: float
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Compute :func:`add_rms_norm` with torch alone."""
-    residual.add_(delta)
-    return residual, rms_norm_reference(residual, weight, eps)

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import nn
 
-from legato.kernels.linear import linear
+from legato.kernels.linear import add_linear, linear
+from legato.layers.norm import RMSNorm
 
 
 class Linear(nn.Module):
@@ -20,9 +21,13 @@ class Linear(nn.Module):
         vector = nn.Parameter(torch.empty(out_size, dtype=dtype, device=device), requires_grad=False) if bias else None
         self.register_parameter("bias", vector)
 
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Map ``inputs`` [num_rows, in_size] to [num_rows, out_size]."""
-        return linear(inputs, self.weight, self.bias)
+    def forward(self, inputs: torch.Tensor, norm: RMSNorm | None = None) -> torch.Tensor:
+        """Map ``inputs`` [num_rows, in_size], normalised by ``norm`` if given, to [num_rows, out_size]."""
+        return linear(inputs, self.weight, self.bias, norm=None if norm is None else norm.terms)
+
+    def add_to(self, residual: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
+        """Add what ``inputs`` [num_rows, in_size] map to, to ``residual`` [num_rows, out_size] in place; return it."""
+        return add_linear(residual, inputs, self.weight, self.bias)
 
 
 class PackedLinear(Linear):

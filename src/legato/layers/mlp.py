@@ -10,6 +10,7 @@ from torch.nn import functional
 from legato.config.model import ModelConfig
 from legato.kernels.linear import gated_linear
 from legato.layers.linear import Linear, PackedLinear
+from legato.layers.norm import RMSNorm
 
 _Activation = Callable[[torch.Tensor], torch.Tensor]
 ACTIVATIONS: dict[str, _Activation] = {
@@ -32,14 +33,13 @@ class GatedMLP(nn.Module):
         self.down_proj = Linear(inner, hidden, bias=bias, dtype=dtype, device=device)
         self.activation = None if config.hidden_act == "silu" else ACTIVATIONS[config.hidden_act]
 
-    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Map ``hidden`` [num_tokens, hidden_size] to the same shape."""
-        product: torch.Tensor = self.down_proj(self._gated(hidden))
-        return product
+    def forward(self, residual: torch.Tensor, norm: RMSNorm) -> torch.Tensor:
+        """Add to ``residual`` [num_tokens, hidden_size] in place what its ``norm`` is mapped to; return it."""
+        return self.down_proj.add_to(residual, self._gated(residual, norm))
 
-    def _gated(self, hidden: torch.Tensor) -> torch.Tensor:
+    def _gated(self, hidden: torch.Tensor, norm: RMSNorm) -> torch.Tensor:
         """Return ``activation(gate(x)) * up(x)`` [num_tokens, intermediate_size]; silu has a kernel of its own."""
         if self.activation is None:
-            return gated_linear(hidden, self.gate_up_proj.weight, self.gate_up_proj.bias)
-        gate, up = self.gate_up_proj(hidden).chunk(2, dim=-1)  # [num_tokens, intermediate_size] each
+            return gated_linear(hidden, self.gate_up_proj.weight, self.gate_up_proj.bias, norm=norm.terms)
+        gate, up = self.gate_up_proj(hidden, norm).chunk(2, dim=-1)  # [num_tokens, intermediate_size] each
         return self.activation(gate).mul_(up)

@@ -3,7 +3,8 @@
 import torch
 from torch import nn
 
-from legato.kernels.rms_norm import add_rms_norm, rms_norm
+from legato.kernels.linear import Norm
+from legato.kernels.rms_norm import rms_norm
 
 
 class RMSNorm(nn.Module):
@@ -18,11 +19,7 @@ class RMSNorm(nn.Module):
         """Normalise ``hidden`` [..., size]; the mean is taken in float32."""
         return rms_norm(hidden, self.weight, self.eps)
 
-    def add(self, residual: torch.Tensor, delta: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
-        """Add ``delta`` to ``residual`` [num_tokens, size] in place; return the sum and its norm.
-
-        ``delta`` None adds nothing: so the first layer finds the embeddings.
-        """
-        if delta is None:
-            return residual, self(residual)
-        return add_rms_norm(residual, delta, self.weight, self.eps)
+    @property
+    def terms(self) -> Norm:
+        """What a product needs that normalises its inputs in passing."""
+        return Norm(self.weight, self.eps)

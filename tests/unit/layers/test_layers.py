@@ -54,7 +54,7 @@ def test_a_packed_product_equals_its_parts_side_by_side(bias: bool) -> None:
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_the_mlp_gates_before_it_projects_down(activation: str) -> None:
+def test_the_mlp_normalises_gates_projects_down_and_adds(activation: str) -> None:
     config = ModelConfig(
         architecture="LlamaForCausalLM",
         vocab_size=8,
@@ -72,12 +72,14 @@ def test_the_mlp_gates_before_it_projects_down(activation: str) -> None:
     )
     mlp = GatedMLP(config, dtype=torch.float32, device=CPU)
     randomise(mlp)
-    hidden = torch.randn(3, 6)
-    kept = hidden.clone()
-    gate, up = mlp.gate_up_proj(hidden).chunk(2, -1)
-    expected = mlp.down_proj(ACTIVATIONS[activation](gate) * up)
-    torch.testing.assert_close(mlp(hidden), expected)
-    torch.testing.assert_close(hidden, kept, atol=0, rtol=0)
+    norm = RMSNorm(6, 1e-5, dtype=torch.float32, device=CPU)
+    randomise(norm)
+    residual = torch.randn(3, 6)
+    gate, up = mlp.gate_up_proj(norm(residual)).chunk(2, -1)
+    expected = residual + mlp.down_proj(ACTIVATIONS[activation](gate) * up)
+    found = mlp(residual, norm)
+    assert found is residual
+    torch.testing.assert_close(found, expected)
 
 
 def test_every_activation_that_a_config_may_name_exists() -> None:
