@@ -11,11 +11,13 @@ class BlockTable:
     ``salt``: requests of equal salt share equal prefixes; None: this request shares nothing.
     """
 
-    __slots__ = ("_digests", "block_ids", "num_registered", "salt")
+    __slots__ = ("_digests", "block_ids", "num_registered", "num_slots", "salt")
 
     def __init__(self, salt: bytes | None) -> None:
         self.salt = salt
         self.block_ids: list[int] = []
+        self.num_slots = 0
+        """Tokens that the blocks hold where each token takes a slot: there is room for so many at least."""
         self.num_registered = 0
         """Leading blocks that the prefix index has been told of, or was the source of."""
         self._digests: list[bytes] = []

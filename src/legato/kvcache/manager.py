@@ -62,9 +62,8 @@ class KVCacheManager:
 
     def grow(self, table: BlockTable, num_tokens: int) -> bool:
         """Make room for ``num_tokens`` tokens in all; return False, with nothing changed, where blocks are lacking."""
-        if num_tokens <= len(table.block_ids) * self.block_size:
-            # No group needs more than a block per `block_size` tokens; this answers all but one decode in `block_size`.
-            return True
+        if num_tokens <= table.num_slots:
+            return True  # no group needs more than a block per `block_size` tokens
         num_new = self.blocks_needed(num_tokens) - len(table.block_ids)
         if num_new > self.pool.num_free:
             return False
@@ -85,6 +84,7 @@ class KVCacheManager:
         """Take all blocks back. The last block is reused first, because a prefix is of no use without its start."""
         self.pool.free(table.block_ids[::-1])
         table.block_ids = []
+        table.num_slots = 0
         table.num_registered = 0
 
     def count_lookup(self, *, num_prompt_tokens: int, num_cached_tokens: int) -> None:
@@ -109,3 +109,4 @@ class KVCacheManager:
         for block_id in taken:
             self.index.forget(block_id)
         table.block_ids += taken
+        table.num_slots = len(table.block_ids) * self.block_size

@@ -1,6 +1,6 @@
 """The step being put together: what is in it so far, and how many tokens may still join."""
 
-from legato.flow.scheduled_batch import Admission, BlockAppend, ScheduledBatch, ScheduledRequest
+from legato.flow.scheduled_batch import PENDING, Admission, BlockAppend, ScheduledBatch, ScheduledRequest
 from legato.scheduler.request_state import RequestState
 
 
@@ -20,17 +20,19 @@ class BatchDraft:
         num_tokens = state.num_tokens
         end = min(num_tokens, start + self.num_tokens_left)
         samples = end == num_tokens
+        is_decode = state.is_decoding
+        request = state.request
         self._requests.append(
             ScheduledRequest(
-                request_id=state.request.request_id,
+                request_id=request.request_id,
                 row=state.row,
                 num_computed_tokens=start,
-                token_ids=state.tokens_to_feed(start, end),
-                is_decode=state.is_decoding,
+                token_ids=(PENDING,) * (end - start) if is_decode else tuple(state.token_ids[start:end]),
+                is_decode=is_decode,
                 samples=samples,
                 num_output_tokens=num_tokens - state.num_prompt_tokens,
-                params=state.request.params,
-                next_prompt_token_ids=state.prompt_token_ids_after(start, end),
+                params=request.params,
+                next_prompt_token_ids=() if is_decode else state.prompt_token_ids_after(start, end),
             )
         )
         state.num_computed_tokens = end

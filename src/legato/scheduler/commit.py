@@ -6,29 +6,20 @@ from legato.flow.step_output import RequestStep, TokenLogprobs
 from legato.scheduler.request_state import RequestState
 
 
-def apply_result(
-    state: RequestState, scheduled: ScheduledRequest, result: RequestStep, max_model_len: int
-) -> RequestUpdate | None:
+def apply_result(state: RequestState, scheduled: ScheduledRequest, result: RequestStep) -> RequestUpdate | None:
     """Advance the request by what the step computed; return what the frontend is told, None where nothing is new.
 
     The token that ends an output is part of the update; tokens after it are dropped.
     """
     state.num_pending_tokens -= scheduled.samples
     prompt_logprobs = _new_prompt_logprobs(state, scheduled, result) if result.prompt_logprobs else ()
-    finish_reason: FinishReason | None = None
-    num_accepted = 0
-    for token_id in result.token_ids:
-        state.token_ids.append(token_id)
-        num_accepted += 1
-        finish_reason = _finish_reason(state, token_id, max_model_len)
-        if finish_reason is not None:
-            break
-    if num_accepted == 0 and not prompt_logprobs:
+    token_ids, finish_reason = _accept(state, result.token_ids)
+    if not token_ids and not prompt_logprobs:
         return None
     return RequestUpdate(
-        request_id=state.request.request_id,
-        token_ids=result.token_ids[:num_accepted],
-        logprobs=result.logprobs[:num_accepted],
+        request_id=scheduled.request_id,
+        token_ids=token_ids,
+        logprobs=result.logprobs[: len(token_ids)],
         prompt_logprobs=prompt_logprobs,
         num_cached_tokens=state.num_cached_tokens,
         finish_reason=finish_reason,
@@ -36,12 +27,17 @@ def apply_result(
     )
 
 
-def _finish_reason(state: RequestState, token_id: int, max_model_len: int) -> FinishReason | None:
-    request = state.request
-    num_output_tokens = len(state.token_ids) - state.num_prompt_tokens
-    if token_id in request.stop_token_ids and num_output_tokens > request.params.min_tokens:
-        return FinishReason.STOP
-    return FinishReason.LENGTH if state.is_full(len(state.token_ids), max_model_len) else None
+def _accept(state: RequestState, token_ids: tuple[int, ...]) -> tuple[tuple[int, ...], FinishReason | None]:
+    """Append new tokens up to the one that ends the output, if one does; return them, and why it ended."""
+    known, request = state.token_ids, state.request
+    for index, token_id in enumerate(token_ids):
+        known.append(token_id)
+        may_stop = token_id in request.stop_token_ids
+        if may_stop and len(known) - state.num_prompt_tokens > request.params.min_tokens:
+            return token_ids[: index + 1], FinishReason.STOP
+        if len(known) >= state.max_num_tokens:
+            return token_ids[: index + 1], FinishReason.LENGTH
+    return token_ids, None
 
 
 def _stop_reason(state: RequestState) -> int | None:

@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 
 from legato.flow.request import Request
-from legato.flow.scheduled_batch import PENDING
 from legato.kvcache.block_table import BlockTable
 
 
@@ -15,6 +14,8 @@ class RequestState:
     order: tuple[float, ...]
     """Place in the order of service; smaller is earlier. Never changes, so a preempted request is first again."""
     table: BlockTable
+    max_num_tokens: int
+    """Most tokens of prompt and output that the request may have."""
     token_ids: list[int] = field(init=False)
     """Prompt, then output as far as it was committed."""
     num_prompt_tokens: int = field(init=False)
@@ -44,15 +45,6 @@ class RequestState:
         """Tokens of prompt and output, a pending one included."""
         return len(self.token_ids) + self.num_pending_tokens
 
-    def is_full(self, num_tokens: int, max_model_len: int) -> bool:
-        """Return whether ``num_tokens`` of prompt and output are all that the request may have."""
-        return num_tokens - self.num_prompt_tokens >= self.request.max_tokens or num_tokens >= max_model_len
-
-    def tokens_to_feed(self, start: int, end: int) -> tuple[int, ...]:
-        """Return the tokens from ``start`` to ``end``, the pending one as PENDING."""
-        known = tuple(self.token_ids[start:end])
-        return known + (PENDING,) * (end - start - len(known))
-
     @property
     def is_decoding(self) -> bool:
         """Whether the next token to compute was generated in the present row.
@@ -68,7 +60,7 @@ class RequestState:
 
     def prompt_token_ids_after(self, start: int, end: int) -> tuple[int, ...]:
         """Return the prompt tokens that follow tokens ``start`` to ``end``, if their log-probabilities are wanted."""
-        if self.request.params.prompt_logprobs is None or start >= self.num_prompt_tokens:
+        if start >= self.num_prompt_tokens or self.request.params.prompt_logprobs is None:
             return ()
         return self.request.prompt_token_ids[start + 1 : end + 1]
 

@@ -102,6 +102,7 @@ class Scheduler:
             request=request,
             order=self._order_key(request, self._num_added),
             table=self._cache.new_table(request.group),
+            max_num_tokens=min(len(request.prompt_token_ids) + request.max_tokens, self._config.max_model_len),
         )
         self._num_added += 1
         self._requests[request.request_id] = state
@@ -136,7 +137,7 @@ class Scheduler:
         prefilling: list[RequestState] = []
         any_is_ending = False
         for state in self._running:
-            if state.num_pending_tokens and state.is_full(state.num_tokens, self._config.max_model_len):
+            if state.num_pending_tokens and state.num_tokens >= state.max_num_tokens:
                 any_is_ending = True
             else:
                 (decoding if state.is_decoding else prefilling).append(state)
@@ -165,7 +166,7 @@ class Scheduler:
             assert scheduled.request_id == result.request_id, "results are not in the order of the batch"
             if state.ended:
                 continue
-            update = apply_result(state, scheduled, result, self._config.max_model_len)
+            update = apply_result(state, scheduled, result)
             if state.row >= 0:  # else it has lost its blocks since
                 self._cache.register(state.table, state.token_ids, scheduled.seq_len)
             if scheduled.num_computed_tokens < state.num_prompt_tokens <= scheduled.seq_len:
@@ -186,13 +187,14 @@ class Scheduler:
             if state.row < 0:
                 # A victim has lost its row; victims come later in order, so none is in the draft already.
                 continue
-            num_blocks = len(state.table.block_ids)
-            if not self._cache.grow(state.table, state.num_tokens):
-                all_found_room = False
-                if not (may_preempt and self._preempt_for(state)):
-                    continue
-            if len(state.table.block_ids) > num_blocks:
-                draft.append_blocks(state, num_blocks)
+            if state.num_tokens > state.table.num_slots:
+                num_blocks = len(state.table.block_ids)
+                if not self._cache.grow(state.table, state.num_tokens):
+                    all_found_room = False
+                    if not (may_preempt and self._preempt_for(state)):
+                        continue
+                if len(state.table.block_ids) > num_blocks:
+                    draft.append_blocks(state, num_blocks)
             draft.feed(state)
         return all_found_room
 
