@@ -1,27 +1,47 @@
 """One CUDA GPU as a device. Owns everything that touches ``torch.cuda``.
 
 All captures share one memory pool and one side stream. Graphs of one engine replay one after another and leave nothing
-but persistent buffers behind, so that they may use the same memory.
+but persistent buffers behind, so that they may use the same memory. The driver keeps memory of its own for each graph,
+which it takes in large pieces: what one graph took of it is its share by nodes.
 """
 
 import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from legato.device.borrow import unowned
 from legato.device.facts import DeviceFacts
 from legato.errors import GraphCaptureError
+
+
+@dataclass(slots=True)
+class DriverMemory:
+    """What the driver has taken for graphs so far."""
+
+    num_nodes: int = 0
+    num_bytes: int = 0
+
+    def share(self, num_nodes: int) -> int:
+        """Return the bytes of a graph of so many nodes."""
+        return self.num_bytes * num_nodes // max(1, self.num_nodes)
 
 
 class CudaGraph:
     """Implements :class:`~legato.device.protocol.DeviceGraph`."""
 
-    def __init__(self, graph: "torch.cuda.CUDAGraph", num_nodes: int, num_bytes: int) -> None:
+    def __init__(self, graph: "torch.cuda.CUDAGraph", num_nodes: int, driver_memory: DriverMemory) -> None:
         self._graph = graph
+        self._driver_memory = driver_memory
         self.num_nodes = num_nodes
-        self.num_bytes = num_bytes
+
+    @property
+    def num_bytes(self) -> int:
+        """The graph's share of the driver's memory."""
+        return self._driver_memory.share(self.num_nodes)
 
     def replay(self) -> None:
         """Launch the graph on the current stream."""
@@ -31,18 +51,17 @@ class CudaGraph:
 class CudaCapture:
     """Implements :class:`~legato.device.protocol.Capture` with a stream capture."""
 
-    def __init__(self, pool: Any, stream: "torch.cuda.Stream") -> None:
+    def __init__(self, pool: Any, stream: "torch.cuda.Stream", driver_memory: DriverMemory) -> None:
         self._pool = pool
         self._stream = stream
+        self._driver_memory = driver_memory
         self._inference = torch.inference_mode()
         self._context = torch.cuda.stream(stream)
         self._graph = torch.cuda.CUDAGraph(keep_graph=True)
-        self._free_before = 0
 
     def begin(self) -> "CudaCapture":
         """Start capturing the work of this thread; other threads may go on using the GPU."""
         self._stream.wait_stream(torch.cuda.current_stream())
-        self._free_before = torch.cuda.mem_get_info()[0]
         self._inference.__enter__()
         self._context.__enter__()
         self._graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
@@ -61,10 +80,13 @@ class CudaCapture:
             raise GraphCaptureError("a CUDA capture failed", {"found": str(error).splitlines()[0]}) from error
         finally:
             self._leave()
+        num_nodes = _count_nodes(self._graph)
+        free_before = torch.cuda.mem_get_info()[0]  # nothing is allocated from here on but by the driver
         self._graph.instantiate()
         self._graph.replay()
-        used = self._free_before - torch.cuda.mem_get_info()[0]
-        return CudaGraph(self._graph, _count_nodes(self._graph), max(0, used))
+        self._driver_memory.num_bytes += max(0, free_before - torch.cuda.mem_get_info()[0])
+        self._driver_memory.num_nodes += num_nodes
+        return CudaGraph(self._graph, num_nodes, self._driver_memory)
 
     def abandon(self) -> None:
         """Stop capturing; a capture that was broken by an error is ended with it."""
@@ -101,6 +123,8 @@ class CudaEvent:
 class CudaDevice:
     """Implements :class:`~legato.device.protocol.Device` on the current GPU."""
 
+    has_own_memory = True
+
     def __init__(self) -> None:
         index = torch.cuda.current_device()
         properties = torch.cuda.get_device_properties(index)
@@ -113,14 +137,20 @@ class CudaDevice:
         )
         self._pool = torch.cuda.graph_pool_handle()
         self._stream = torch.cuda.Stream()
+        self._driver_memory = DriverMemory()
         # PyTorch forgets a pool with its last graph, and a later capture into it fails: one small graph stays.
         capture = self.begin_capture()
         torch.zeros(1, device=self.torch_device)
         self._keeper = capture.end()
+        self._driver_memory.num_bytes = self._driver_memory.num_nodes = 0  # the first graph pays for what all need
 
     def begin_capture(self) -> CudaCapture:
         """Start a stream capture."""
-        return CudaCapture(self._pool, self._stream).begin()
+        return CudaCapture(self._pool, self._stream, self._driver_memory).begin()
+
+    def borrow(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a tensor of the same memory that leaves it to the pool."""
+        return unowned(tensor)
 
     def synchronize(self) -> None:
         """Wait for all work that was launched."""
@@ -139,6 +169,19 @@ class CudaDevice:
             yield
         finally:
             torch.cuda.set_sync_debug_mode(before)
+
+    def release_unused_memory(self) -> None:
+        """Give cached memory back to the driver; the graphs' pool is kept by its graphs."""
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+
+    def graph_pool_bytes(self) -> int:
+        """Return the size of the pool that all captures share."""
+        return sum(
+            segment["total_size"]
+            for segment in torch.cuda.memory_snapshot()
+            if tuple(segment["segment_pool_id"]) == tuple(self._pool)
+        )
 
     def memory_total_bytes(self) -> int:
         """Return the GPU's memory."""

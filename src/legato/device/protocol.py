@@ -22,7 +22,7 @@ class DeviceGraph(Protocol):
 
     @property
     def num_bytes(self) -> int:
-        """Memory that the graph keeps between replays."""
+        """Memory of this graph alone; what all graphs share is the device's to tell."""
         ...
 
     def replay(self) -> None:
@@ -74,6 +74,15 @@ class Device(Protocol):
         """
         ...
 
+    def borrow(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a tensor of the same memory for the work between segments, without a claim on the memory.
+
+        It may be called during a capture. Later captures use the memory once its owners are gone. The result may be
+        read at replays only after what writes the memory in that replay, and before anything captured since the owners
+        went.
+        """
+        ...
+
     def synchronize(self) -> None:
         """Wait for all work that was launched."""
         ...
@@ -84,6 +93,19 @@ class Device(Protocol):
 
     def forbid_waiting(self) -> AbstractContextManager[object]:
         """Make each operation within raise that makes the host wait for the device: a check, too dear for serving."""
+        ...
+
+    @property
+    def has_own_memory(self) -> bool:
+        """Whether the device's memory is there for an engine; a CPU shares it with everything else."""
+        ...
+
+    def release_unused_memory(self) -> None:
+        """Give back what the allocator keeps of freed tensors; memory of graphs stays."""
+        ...
+
+    def graph_pool_bytes(self) -> int:
+        """Return the memory that graphs share for what they compute on the way."""
         ...
 
     def memory_total_bytes(self) -> int:

@@ -11,14 +11,15 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch._ops import OpOverload
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from legato.device.facts import CPU, DeviceFacts
+from legato.device.handed_on import FILLING, HandedOn
 from legato.device.program import Operation, ProgramBuilder, Register, tensors_in
 from legato.errors import GraphCaptureError
 
@@ -103,8 +104,9 @@ class _CompositeGuard(TorchDispatchMode):
 class RecordingCapture(TorchDispatchMode):
     """Implements :class:`~legato.device.protocol.Capture` by writing down each operation as it runs."""
 
-    def __init__(self) -> None:
+    def __init__(self, handed_on: HandedOn | None = None) -> None:
         super().__init__()
+        self._handed_on = handed_on
         self._program = ProgramBuilder()
         self._registers: dict[int, Register] = {}
         self._placed: dict[int, torch.Tensor] = {}  # small intermediates and views of them -> the program's own alias
@@ -139,10 +141,21 @@ class RecordingCapture(TorchDispatchMode):
         with torch.inference_mode():
             for tensor, register in outliving:
                 if register is not None:
-                    copy = torch.ops.aten.copy_.default
-                    self._program.append(Operation(copy, "aten::copy_", (tensor, register), {}, None))
+                    place, copy = torch.ops.aten.alias.default(tensor), torch.ops.aten.copy_.default
+                    self._program.append(Operation(copy, "aten::copy_", (place, register), {}, None))
+            if self._handed_on is not None:
+                self._write_over_released(self._handed_on, [tensor for tensor, _ in outliving])
         kept = sum(tensor.untyped_storage().nbytes() for tensor, register in outliving if register is not None)
         return RecordedGraph(len(self._program.operations), self._placed_bytes + kept, self._program.build())
+
+    def _write_over_released(self, handed_on: HandedOn, outliving: list[torch.Tensor]) -> None:
+        """Hand ``outliving`` on; fill what nobody holds any more, now and at every replay."""
+        for tensor in outliving:
+            handed_on.add(tensor)
+        for memory in handed_on.take_released():
+            fill = torch.ops.aten.fill_.Scalar
+            fill(memory, FILLING)
+            self._program.append(Operation(fill, "aten::fill_", (memory, FILLING), {}, None))
 
     def _outliving(self, *, collect: bool) -> list[tuple[torch.Tensor, Register | None]]:
         """Drop the capture's own references; return the intermediates that somebody else still holds.
@@ -173,6 +186,10 @@ class RecordingCapture(TorchDispatchMode):
         if self._is_constant_view(func, inputs, result):
             if any(id(tensor) in self._placed for tensor in inputs):
                 self._place(tensors_in(result))
+            elif self._handed_on is not None:
+                for tensor in tensors_in(result):
+                    if tensor in self._handed_on:
+                        self._handed_on.add(tensor)
         elif not self._record_in_place(func, args, kwargs, inputs, result):
             self._record(func, args, kwargs, inputs, result)
         return result
@@ -219,6 +236,8 @@ class RecordingCapture(TorchDispatchMode):
             if id(tensor) not in self._placed:
                 self._placed[id(tensor)] = torch.ops.aten.alias.default(tensor)
                 self._intermediates.append(tensor)
+                if self._handed_on is not None:
+                    self._handed_on.add(tensor)
 
     def _is_constant_view(self, func: OpOverload, inputs: list[torch.Tensor], result: Any) -> bool:
         """Return whether the result is a view of persistent memory, so that it is the same at every replay."""
@@ -231,6 +250,8 @@ class RecordingCapture(TorchDispatchMode):
     def _encode(self, value: Any) -> Any:
         """Replace intermediates by their registers; persistent tensors stay."""
         if isinstance(value, torch.Tensor):
+            if self._handed_on is not None and value in self._handed_on:
+                return torch.ops.aten.alias.default(value)  # a graph that reads memory does not hold it
             return self._registers.get(id(value)) or self._placed.get(id(value), value)
         if isinstance(value, (list, tuple)):
             return type(value)(self._encode(item) for item in value)
@@ -251,10 +272,21 @@ class RecordingDevice:
 
     facts: DeviceFacts = CPU
     torch_device: torch.device = torch.device("cpu")
+    has_own_memory: bool = False
+    writes_over_released: ClassVar[bool] = False
+    """Whether memory of segments that nobody holds any more is written over, as on a GPU: a check, for tests."""
+
+    def __init__(self) -> None:
+        self._handed_on = HandedOn() if self.writes_over_released else None
 
     def begin_capture(self) -> RecordingCapture:
         """Start recording."""
-        return RecordingCapture().begin()
+        return RecordingCapture(self._handed_on).begin()
+
+    def borrow(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return another tensor of the same memory, which no capture watches; graphs here own what they hand on."""
+        with _disable_current_modes():
+            return torch.ops.aten.alias.default(tensor)  # type: ignore[no-any-return]
 
     def synchronize(self) -> None:
         """Return at once: CPU work is done when it returns."""
@@ -268,6 +300,13 @@ class RecordingDevice:
         """Make each operation within raise GraphCaptureError that would make the host wait for a GPU."""
         with _HostReadGuard(_HOST_READS | _PAGEABLE_COPIES), _CompositeGuard(_refuse_host_reads):
             yield
+
+    def release_unused_memory(self) -> None:
+        """Return at once: nothing is kept."""
+
+    def graph_pool_bytes(self) -> int:
+        """Return 0: each graph has its own memory."""
+        return 0
 
     def memory_total_bytes(self) -> int:
         """Return the machine's memory."""
