@@ -1,4 +1,4 @@
-"""FlashAttention-2: who is asked for its kernels, with which arguments, and what is refused; neither it nor a GPU is needed."""
+"""Who is asked for FlashAttention-2, with which arguments, and what is refused; it and a GPU are not needed."""
 
 import sys
 from collections.abc import Iterator
@@ -50,7 +50,7 @@ def test_any_mix_is_given_to_the_varlen_routine(
 ) -> None:
     served = backend(monkeypatch, provider)
     Batch(MIXED, num_padded=3, block_size=BLOCK_SIZES[provider]).run(served, window=window)
-    assert CALLS == ["_flash_attention_forward" if provider == "PyTorch" else "varlen_fwd"]
+    assert CALLS[-1] == ("_flash_attention_forward" if provider == "PyTorch" else "varlen_fwd")
 
 
 @pytest.mark.parametrize("provider", BLOCK_SIZES)
@@ -70,7 +70,7 @@ def test_uniform_batches_are_given_to_the_decode_routine(
     served = backend(monkeypatch, provider)
     requests = ((width, width), (width, 77), (width, 200))
     Batch(requests, uniform=True, num_padded=2, block_size=BLOCK_SIZES[provider]).run(served, window=window)
-    assert CALLS == ["_flash_attention_forward" if provider == "PyTorch" else "fwd_kvcache"]
+    assert CALLS[-1] == ("_flash_attention_forward" if provider == "PyTorch" else "fwd_kvcache")
 
 
 @pytest.mark.parametrize(

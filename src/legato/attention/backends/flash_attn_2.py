@@ -1,4 +1,4 @@
-"""FlashAttention-2 (arXiv 2307.08691) over the paged cache. Owns the choice of routine and what it needs to be possible.
+"""FlashAttention-2 (arXiv 2307.08691) over the paged cache. Owns the choice of routine and what makes it possible.
 
 Uniform batches run on a decode routine that packs grouped heads and splits the context; every other batch runs on the
 varlen routine, which does neither. No graph can hold both, so that mixed batches stay between segments.
