@@ -1,0 +1,1 @@
+"""Splitting a model at its attention calls and compiling what lies between; applied from outside to any model."""
