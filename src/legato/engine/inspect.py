@@ -7,17 +7,23 @@ from legato.attention.registry import BACKENDS, load_backend
 from legato.attention.selection import model_support
 from legato.config.options import EngineOptions
 from legato.engine import graph_report as reports
+from legato.engine.kv_sizing import planned_memory
 from legato.engine.resolve import resolve
 from legato.errors import BackendError, ConfigError
 from legato.flow.sampling_params import SamplingParams
 from legato.flow.scheduled_batch import ScheduledBatch, ScheduledRequest
+from legato.graphs.modes import SamplerVariant
 from legato.plan.planner import Planner
 
 
 def graph_report(options: EngineOptions) -> dict[str, Any]:
-    """Return policy, decisions and catalog; ``bytes`` and ``capture_ms`` are null, since nothing is captured."""
+    """Return policy, decisions, catalog and memory; what is known only once graphs are captured is null.
+
+    The KV cache is among it, where it takes what measurements at the start leave.
+    """
     resolved = resolve(options)
-    return reports.graph_report(resolved.config, resolved.catalog, {}, ())
+    memory = planned_memory(resolved)
+    return reports.graph_report(resolved.config, resolved.catalog, {}, (), shared_bytes=None, memory=memory)
 
 
 def backend_report(options: EngineOptions) -> list[dict[str, Any]]:
@@ -77,6 +83,7 @@ def _batch(query_lens: Sequence[int]) -> ScheduledBatch:
             is_decode=query_len == 1,
             samples=True,
             num_output_tokens=1 if query_len == 1 else 0,
+            sampler=SamplerVariant.GREEDY,
             params=SamplingParams(temperature=0.0),
         )
         for row, query_len in enumerate(query_lens)

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from legato.flow.request import Request
 from legato.flow.sampling_params import SamplingParams
+from legato.graphs.modes import SamplerVariant
 
 PENDING = -1
 """Stands for the token that the step before samples, which the device takes from the request's row."""
@@ -51,6 +52,8 @@ class ScheduledRequest(Struct, frozen=True, kw_only=True, gc=False):
     """The step reaches the last known token, so that it yields a new one."""
     num_output_tokens: int
     """Tokens generated before the step, a pending one included."""
+    sampler: SamplerVariant
+    """What serves the request at this point of its output."""
     params: SamplingParams
     """The request's own, so that planning needs no other source."""
     next_prompt_token_ids: tuple[int, ...] = ()

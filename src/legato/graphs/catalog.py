@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from legato.graphs.key import GraphKey, KeyInts
+from legato.graphs.key import BatchShape, Dispatched, GraphKey, KeyInts
 from legato.graphs.ladder import chosen_sizes, context_lengths
 from legato.graphs.modes import GraphMode, SamplerVariant
 from legato.graphs.policy import ResolvedPolicy
@@ -31,6 +31,8 @@ class Catalog:
     policy: ResolvedPolicy
     keys: tuple[GraphKey, ...]
     dropped: Mapping[GraphKey, Reason] = field(default_factory=dict)
+    dispatched: dict[BatchShape, Dispatched] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """What uniform batches were given, of which there are few shapes; a catalog with other keys begins anew."""
 
     def without(self, key: GraphKey, reason: Reason) -> "Catalog":
         """Return the catalog with one key dropped."""

@@ -1,28 +1,24 @@
 """The graph of a batch: the smallest captured key that serves it, or why there is none. Pure."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from legato.graphs.catalog import Catalog
-from legato.graphs.key import BatchShape, GraphKey
+from legato.graphs.key import BatchShape, Dispatched
 from legato.graphs.modes import GraphMode
 from legato.observability.reasons import Reason
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dispatched:
-    """What a batch runs as."""
-
-    requested: GraphMode
-    """What the user's policy gives this class of batch."""
-    mode: GraphMode
-    key: GraphKey | None
-    """None: eager."""
-    reason: Reason | None
-    """Why the mode is not FULL; None: it is."""
-
-
 def dispatch(catalog: Catalog, shape: BatchShape) -> Dispatched:
     """Return the first key, in the catalog's order, that serves ``shape``; eager where none does."""
+    if shape.query_len is None:
+        return _find(catalog, shape)
+    found = catalog.dispatched.get(shape)
+    if found is None:
+        found = catalog.dispatched[shape] = _find(catalog, shape)
+    return found
+
+
+def _find(catalog: Catalog, shape: BatchShape) -> Dispatched:
     policy = catalog.policy
     requested = policy.requested_mode(shape.query_len)
     given = policy.given_mode(shape.query_len)

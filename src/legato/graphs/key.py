@@ -1,8 +1,9 @@
-"""What identifies one captured graph, and the shape of a batch that asks for one. Pure values."""
+"""What identifies one captured graph, the shape of a batch that asks for one, and the answer. Pure values."""
 
 from dataclasses import dataclass
 
 from legato.graphs.modes import GraphMode, SamplerVariant, Stage
+from legato.observability.reasons import Reason
 
 KeyInts = tuple[tuple[str, int], ...]
 """(name, value) of each host integer that an attention backend declared."""
@@ -60,3 +61,16 @@ class GraphKey:
             parts.append(str(self.sampler))
         parts += [f"{name}={value}" for name, value in self.key_ints]
         return " ".join(parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dispatched:
+    """What a batch runs as."""
+
+    requested: GraphMode
+    """What the user's policy gives this class of batch."""
+    mode: GraphMode
+    key: GraphKey | None
+    """None: eager."""
+    reason: Reason | None
+    """Why the mode is not FULL; None: it is."""

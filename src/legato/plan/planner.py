@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import accumulate
+from operator import add
 
 from legato.flow.execution_plan import ExecutionPlan
-from legato.flow.sampler_variant import variant_of
 from legato.flow.scheduled_batch import ScheduledBatch, ScheduledRequest
 from legato.graphs.catalog import Catalog, GraphLimits
 from legato.graphs.dispatch import Dispatched, dispatch
@@ -24,7 +24,9 @@ class Planner:
     def plan(self, batch: ScheduledBatch, catalog: Catalog) -> ExecutionPlan:
         """Return how the step runs on the graphs of ``catalog``."""
         requests = batch.requests
-        shape = self._shape(requests)
+        query_lens = [len(request.token_ids) for request in requests]
+        prompt_logprobs = tuple([_prompt_logprobs(request) for request in requests])
+        shape = self._shape(requests, query_lens, needs_hidden_states=any(n is not None for n in prompt_logprobs))
         dispatched = dispatch(catalog, shape)
         num_tokens, num_reqs = self._padded(shape, dispatched)
         key = dispatched.key
@@ -41,26 +43,28 @@ class Planner:
             reason=reason,
             num_tokens_padded=num_tokens,
             num_reqs_padded=num_reqs,
-            max_query_len=max(request.query_len for request in requests),
+            max_query_len=max(query_lens),
             sampler=shape.sampler,
             sample_in_graph=sample_in_graph,
-            rows=tuple(request.row for request in requests),
-            query_start_loc=(0, *accumulate(request.query_len for request in requests)),
-            samples=tuple(request.samples for request in requests),
-            max_logprobs=_most(request.params.logprobs for request in requests if request.samples),
-            prompt_logprobs=tuple(_prompt_logprobs(request) for request in requests),
+            rows=tuple([request.row for request in requests]),
+            query_start_loc=tuple(accumulate(query_lens, initial=0)),
+            samples=tuple([request.samples for request in requests]),
+            max_logprobs=_most({request.params.logprobs for request in requests if request.samples}),
+            prompt_logprobs=prompt_logprobs,
         )
 
-    def _shape(self, requests: tuple[ScheduledRequest, ...]) -> BatchShape:
+    def _shape(
+        self, requests: tuple[ScheduledRequest, ...], query_lens: list[int], *, needs_hidden_states: bool
+    ) -> BatchShape:
         query_len = uniform_width(requests, self.limits.widths)
-        variants = [variant_of(request.params, request.num_output_tokens) for request in requests if request.samples]
+        computed = [request.num_computed_tokens for request in requests]
         return BatchShape(
-            num_tokens=sum(request.query_len for request in requests),
+            num_tokens=sum(query_lens),
             num_reqs=len(requests),
             query_len=query_len,
-            sampler=max(variants, default=SamplerVariant.GREEDY),
-            key_ints=self.key_ints(len(requests), query_len, max(request.seq_len for request in requests)),
-            needs_hidden_states=any(_prompt_logprobs(request) is not None for request in requests),
+            sampler=max({request.sampler for request in requests if request.samples}, default=SamplerVariant.GREEDY),
+            key_ints=self.key_ints(len(requests), query_len, max(map(add, computed, query_lens))),
+            needs_hidden_states=needs_hidden_states,
         )
 
     def _padded(self, shape: BatchShape, dispatched: Dispatched) -> tuple[int, int]:
@@ -77,8 +81,8 @@ def uniform_width(requests: tuple[ScheduledRequest, ...], widths: tuple[int, ...
     Uniform means that every request decodes. A prompt of exactly the width, or a last chunk of that length, looks
     alike but needs its tokens from the host: such a batch is mixed.
     """
-    lengths = {request.query_len for request in requests}
-    if len(lengths) != 1 or not all(request.is_decode for request in requests):
+    lengths = {len(request.token_ids) for request in requests}
+    if len(lengths) != 1 or not all([request.is_decode for request in requests]):
         return None
     (length,) = lengths
     return length if length in widths else None

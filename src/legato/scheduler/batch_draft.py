@@ -22,6 +22,7 @@ class BatchDraft:
         samples = end == num_tokens
         is_decode = state.is_decoding
         request = state.request
+        num_output_tokens = num_tokens - state.num_prompt_tokens
         self._requests.append(
             ScheduledRequest(
                 request_id=request.request_id,
@@ -30,7 +31,8 @@ class BatchDraft:
                 token_ids=(PENDING,) * (end - start) if is_decode else tuple(state.token_ids[start:end]),
                 is_decode=is_decode,
                 samples=samples,
-                num_output_tokens=num_tokens - state.num_prompt_tokens,
+                num_output_tokens=num_output_tokens,
+                sampler=state.sampler if num_output_tokens >= request.params.min_tokens else state.early_sampler,
                 params=request.params,
                 next_prompt_token_ids=() if is_decode else state.prompt_token_ids_after(start, end),
             )

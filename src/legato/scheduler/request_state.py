@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 
 from legato.flow.request import Request
+from legato.flow.sampler_variant import variant_of
+from legato.graphs.modes import SamplerVariant
 from legato.kvcache.block_table import BlockTable
 
 
@@ -19,6 +21,10 @@ class RequestState:
     token_ids: list[int] = field(init=False)
     """Prompt, then output as far as it was committed."""
     num_prompt_tokens: int = field(init=False)
+    sampler: SamplerVariant = field(init=False)
+    """What its sampling needs from ``min_tokens`` generated tokens on."""
+    early_sampler: SamplerVariant = field(init=False)
+    """What it needs until then."""
     row: int = -1
     """Place in device state while running; -1: waiting."""
     num_computed_tokens: int = 0
@@ -39,6 +45,8 @@ class RequestState:
     def __post_init__(self) -> None:
         self.token_ids = list(self.request.prompt_token_ids)
         self.num_prompt_tokens = len(self.token_ids)
+        params = self.request.params
+        self.sampler, self.early_sampler = variant_of(params, params.min_tokens), variant_of(params, 0)
 
     @property
     def num_tokens(self) -> int:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from legato.flow.sampler_variant import variant_of
 from legato.flow.sampling_params import SamplingParams
 from legato.flow.scheduled_batch import ScheduledBatch, ScheduledRequest
 from legato.graphs.catalog import Catalog, GraphLimits
@@ -66,6 +67,7 @@ def _batch(key: GraphKey, query_lens: list[int], seq_len: int, *, decodes: bool)
             is_decode=decodes,
             samples=True,
             num_output_tokens=int(decodes),
+            sampler=variant_of(params_for(key), int(decodes)),
             params=params_for(key),
         )
         for row, query_len in enumerate(query_lens)

@@ -146,6 +146,7 @@ def _as_scheduled(batch: SyntheticBatch, key: GraphKey) -> ScheduledBatch:
             is_decode=decodes,
             samples=True,
             num_output_tokens=int(decodes),
+            sampler=variant_of(params_for(key), int(decodes)),
             params=params_for(key),
         )
         for row, computed, ids in zip(batch.rows, batch.computed, token_ids, strict=True)

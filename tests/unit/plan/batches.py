@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from legato.config.engine import CacheConfig, SchedulerConfig
 from legato.flow.request import Request
+from legato.flow.sampler_variant import variant_of
 from legato.flow.sampling_params import SamplingParams
 from legato.flow.scheduled_batch import ScheduledBatch, ScheduledRequest
 from legato.flow.step_output import RequestStep, StepOutput
@@ -31,7 +32,8 @@ def _request(row: int, query_len: int, computed: int, **changes: object) -> Sche
         "num_output_tokens": 0,
         "params": GREEDY,
     }
-    return ScheduledRequest(**(fields | changes))
+    fields |= changes
+    return ScheduledRequest(sampler=variant_of(fields["params"], fields["num_output_tokens"]), **fields)
 
 
 def batch(*requests: ScheduledRequest) -> ScheduledBatch:

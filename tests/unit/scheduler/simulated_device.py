@@ -7,6 +7,7 @@ table. The next token is a digest of all entries. A wrong token, position, block
 from dataclasses import dataclass, field
 
 from legato.flow.request import Request
+from legato.flow.sampler_variant import variant_of
 from legato.flow.sampling_params import SamplingParams
 from legato.flow.scheduled_batch import PENDING, ScheduledBatch, ScheduledRequest
 from legato.flow.step_output import RequestStep, StepOutput, TokenLogprobs
@@ -122,9 +123,10 @@ class SimulatedDevice:
         assert start == row.num_computed_tokens
         assert scheduled.query_len > 0
         token_ids = row.token_ids[start:end]
-        # What a row generated itself the device knows, whether or not it was told.
-        assert list(scheduled.token_ids) == token_ids or (scheduled.is_decode and scheduled.token_ids == (PENDING,))
+        # What a row generated itself the device knows, and is never told.
+        assert list(scheduled.token_ids) == ([PENDING] if scheduled.is_decode else token_ids)
         assert scheduled.num_output_tokens == len(row.token_ids) - num_prompt_tokens
+        assert scheduled.sampler is variant_of(row.request.params, scheduled.num_output_tokens)
         assert scheduled.is_decode == (start >= row.num_admitted_tokens)
         assert not scheduled.is_decode or scheduled.query_len == 1
         assert scheduled.samples == (end == len(row.token_ids))
