@@ -180,6 +180,7 @@ def config(options: EngineOptions) -> EngineConfig:
         graph_policy="full",
         graph_sizes=None,
         graph_strict=False,
+        compile="none",
         max_logprobs=options.max_logprobs,
         seed=options.seed,
         decisions=(),

@@ -30,6 +30,8 @@ def graphs(*, as_json: AsJson = False, engine: EngineOptions) -> None:
     console = Console()
     uniform = ", ".join(f"{mode} (query_len {width})" for width, mode in report["uniform"].items())
     console.print(f"graph policy {report['policy']} with backend {report['backend']}", style="bold")
+    if report["compile"] != "none":
+        console.print(f"between attention calls: code by {report['compile']}")
     console.print(f"mixed batches: {report['mixed']}; uniform batches: {uniform}")
     for title, records in (("Decisions", report["decisions"]), ("Graphs", report["catalog"])):
         console.print(tables.records_table(title, records) if records else f"{title}: none")

@@ -57,6 +57,8 @@ class EngineConfig:
     graph_policy: str
     graph_sizes: tuple[int, ...] | None
     graph_strict: bool
+    compile: str
+    """What generates the code between attention calls: ``none`` or ``inductor``."""
     max_logprobs: int
     seed: int
     decisions: tuple[Decision, ...]

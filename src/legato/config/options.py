@@ -80,6 +80,12 @@ class EngineOptions:
     )
     graph_strict: bool = option(False, "Fail at start-up where the graphs asked for cannot be had.", panel=GRAPHS)
     enforce_eager: bool = option(False, "No graphs: the same as --graph-policy none.", panel=GRAPHS)
+    compile: str = option(
+        "none",
+        "Generate the code between attention calls with TorchInductor, or run the kernels as written.",
+        choices=("none", "inductor"),
+        panel=GRAPHS,
+    )
     compilation_config: str | None = option(
         None,
         "Graph settings as other engines spell them: cudagraph_mode, cudagraph_capture_sizes, full_cuda_graph, "

@@ -6,6 +6,7 @@ from rich.console import Console
 from legato.attention.compilation import CompilingBackend
 from legato.attention.protocol import AttentionBackend
 from legato.config.options import EngineOptions
+from legato.engine.compiling import compiled, piece_compiler
 from legato.engine.core import EngineCore
 from legato.engine.overlap import OverlappedEngineCore
 from legato.engine.progress import BuildProgress
@@ -23,28 +24,31 @@ from legato.runner.buffers import StepBuffers
 from legato.runner.device_state import DeviceState
 from legato.runner.graph_capture import DroppedKey
 from legato.runner.model_runner import ModelRunner
-from legato.runner.step_program import StepProgram
+from legato.runner.step_program import CausalModel, StepProgram
 from legato.runner.synthetic import SyntheticLimits
 from legato.sampling.state import SamplingState
 from legato.scheduler.scheduler import Scheduler
 
 
 def build_engine(
-    options: EngineOptions, console: Console | None = None, *, model: CausalLM | None = None
+    options: EngineOptions, console: Console | None = None, *, model: CausalModel | None = None
 ) -> EngineCore:
     """Return a running engine. Progress and decisions are shown on ``console``; None: nothing is shown.
 
-    ``model``: what :func:`load_model` gave for the same model, device and data type; None: it is loaded here. Raises
-    ConfigError or ModelError; in strict mode GraphPolicyError where a graph asked for cannot serve.
+    ``model``: what :func:`load_model` gave for the same model, device and data type, or that model compiled already;
+    None: it is loaded here. Raises ConfigError or ModelError; in strict mode GraphPolicyError where a graph asked for
+    cannot serve.
     """
     show = BuildProgress(console)
     resolved = resolve(options)
+    compiler = piece_compiler(resolved)
     trace = open_trace(options, resolved)
     show.decisions(resolved.config.decisions)
     tokenizer = load_tokenizer(resolved.source)
     if model is None:
         model = load_model(resolved, show)
     log = StepLog()
+    model = compiled(resolved, model, compiler, show)
     runner = _build_runner(resolved, model, _build_backend(resolved, show), log, trace)
     with show.capturing(len(resolved.catalog.keys)) as captured:
         dropped = runner.capture(captured)
@@ -91,7 +95,7 @@ def _build_backend(resolved: Resolved, show: BuildProgress) -> AttentionBackend:
 
 
 def _build_runner(
-    resolved: Resolved, model: CausalLM, backend: AttentionBackend, log: StepLog, trace: Tracer
+    resolved: Resolved, model: CausalModel, backend: AttentionBackend, log: StepLog, trace: Tracer
 ) -> ModelRunner:
     """Allocate everything that graphs read, once."""
     config, device = resolved.config, resolved.device.torch_device

@@ -23,6 +23,7 @@ def graph_report(
     return {
         "policy": config.graph_policy,
         "backend": config.attention_backend,
+        "compile": config.compile,
         "mixed": str(catalog.policy.mixed),
         "uniform": {str(width): str(mode) for width, mode in catalog.policy.uniform.items()},
         "decisions": [

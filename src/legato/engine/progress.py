@@ -62,6 +62,24 @@ class BuildProgress:
             yield lambda done, total, kernel: progress.update(task, completed=done, total=total, description=kernel)
 
     @contextmanager
+    def compiling_pieces(self, compiler: str) -> Iterator[Callable[[int, int], None]]:
+        """Show a bar of the model's different pieces; yields the function to tell (done, total)."""
+        with Progress(
+            TextColumn(f"compiling the model with {compiler}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=self._console,
+            transient=True,
+        ) as progress:
+            task = progress.add_task("", total=None)
+            yield lambda done, total: progress.update(task, completed=done, total=total)
+
+    def compiled(self, report: str) -> None:
+        """Print how many pieces were compiled, and what it took."""
+        self._console.print(f"[dim]compiled {report}[/dim]", highlight=False)
+
+    @contextmanager
     def capturing(self, total: int) -> Iterator[Callable[[int, int, GraphKey], None]]:
         """Show a bar of graphs; yields the function to tell (done, total, key)."""
         with Progress(

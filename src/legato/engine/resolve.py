@@ -85,6 +85,7 @@ def resolve(options: EngineOptions) -> Resolved:
         graph_policy=str(request.policy),
         graph_sizes=request.sizes,
         graph_strict=options.graph_strict,
+        compile=options.compile,
         max_logprobs=options.max_logprobs,
         seed=options.seed,
         decisions=(*_backend_decisions(options, backend), *request.decisions, *policy.decisions),

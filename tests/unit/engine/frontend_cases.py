@@ -62,6 +62,7 @@ def engine_config(*, seed: int = 0) -> EngineConfig:
         graph_policy="none",
         graph_sizes=None,
         graph_strict=False,
+        compile="none",
         max_logprobs=5,
         seed=seed,
         decisions=(),
