@@ -1,6 +1,5 @@
 """Paged attention problems with their answers: what every backend is given, and what it must give back."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -135,7 +134,7 @@ class Problem:
             key=torch.zeros(shape, dtype=self.dtype, device=device),
             value=torch.zeros(shape, dtype=self.dtype, device=device),
         )
-        # Query, key and value lie side by side, as one product gives them: none is contiguous by itself.
+        # Query, key and value lie side by side, as one product gives them: tokens of the query lie apart.
         num_heads = case.num_heads + 2 * case.num_kv_heads
         self.heads = torch.zeros(case.num_tokens, num_heads, case.head_dim, dtype=self.dtype, device=device)
         self.out = torch.zeros(case.num_tokens, case.num_heads, case.head_dim, dtype=self.dtype, device=device)
@@ -152,13 +151,14 @@ class Problem:
         )
 
     @property
-    def inputs(self) -> Sequence[torch.Tensor]:
-        """Query, key and value."""
-        case = self.case
-        return self.heads.split((case.num_heads, case.num_kv_heads, case.num_kv_heads), dim=1)
+    def query(self) -> torch.Tensor:
+        return self.heads[:, : self.case.num_heads]
 
     def load(self, case: Case, seed: int) -> None:
-        """Write a case of the same shape. What is not a stored token of a request is not a number."""
+        """Write a case of the same shape, this step's keys and values included.
+
+        What is not a stored token of a request, or padding in the null block, is not a number.
+        """
         random = torch.Generator().manual_seed(seed)
         self.cache.key.fill_(float("nan"))
         self.cache.value.fill_(float("nan"))
@@ -185,6 +185,9 @@ class Problem:
             first += query_len
         self.heads.copy_(heads)
         self._load_metadata(case, tables, slots)
+        _, key, value = self.heads.split((case.num_heads, case.num_kv_heads, case.num_kv_heads), dim=1)
+        self.cache.key.flatten(0, 1).index_copy_(0, self.metadata.slot_mapping, key)
+        self.cache.value.flatten(0, 1).index_copy_(0, self.metadata.slot_mapping, value)
 
     def _load_metadata(self, case: Case, tables: torch.Tensor, slots: list[int]) -> None:
         """Write metadata, padded as the protocol says."""

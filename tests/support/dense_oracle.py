@@ -3,6 +3,7 @@
 import torch
 
 from legato.attention.protocol import AttentionLayer
+from legato.kernels.rotary import Rotation, rotated_parts
 from legato.models.causal_lm import CausalLM
 
 
@@ -32,9 +33,8 @@ def dense_attention(
 class DenseContext:
     """An attention context of one sequence that is computed in one pass."""
 
-    def attend(
-        self, layer: AttentionLayer, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
-    ) -> torch.Tensor:
+    def attend(self, layer: AttentionLayer, heads: torch.Tensor, rotation: Rotation) -> torch.Tensor:
+        query, key, value = rotated_parts(heads, layer.num_kv_heads, rotation)
         out = dense_attention(query, key, value, scale=layer.scale, window=layer.window)
         return out.to(query.dtype).flatten(1, 2)
 

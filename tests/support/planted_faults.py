@@ -27,15 +27,13 @@ class FrozenHostValueBackend(ReferenceBackend):
         self,
         layer: AttentionLayer,
         query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
         cache: LayerCache,
         metadata: AttentionMetadata,
         out: torch.Tensor,
     ) -> None:
         lens = (ctypes.c_int32 * metadata.num_reqs).from_address(metadata.seq_lens.data_ptr())
         scaled = replace(layer, scale=layer.scale * max(lens) / 16)
-        super().forward(scaled, query, key, value, cache, metadata, out)
+        super().forward(scaled, query, cache, metadata, out)
 
 
 class HostReadingBackend(ReferenceBackend):
@@ -47,34 +45,30 @@ class HostReadingBackend(ReferenceBackend):
         self,
         layer: AttentionLayer,
         query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
         cache: LayerCache,
         metadata: AttentionMetadata,
         out: torch.Tensor,
     ) -> None:
         assert metadata.seq_lens.max().item() >= 0
-        super().forward(layer, query, key, value, cache, metadata, out)
+        super().forward(layer, query, cache, metadata, out)
 
 
-class RebuiltSlotsBackend(ReferenceBackend):
-    """Builds its slots anew on the host, instead of writing them in place: a graph does not see them change."""
+class RebuiltBlockTableBackend(ReferenceBackend):
+    """Builds its block table anew on the host, instead of reading it in place: a graph does not see it change."""
 
-    name: ClassVar[str] = "rebuilt_slots"
+    name: ClassVar[str] = "rebuilt_block_table"
 
     def forward(
         self,
         layer: AttentionLayer,
         query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
         cache: LayerCache,
         metadata: AttentionMetadata,
         out: torch.Tensor,
     ) -> None:
-        rebuilt = torch.zeros(metadata.num_tokens, dtype=torch.int64)
-        ctypes.memmove(rebuilt.data_ptr(), metadata.slot_mapping.data_ptr(), rebuilt.nbytes)
-        super().forward(layer, query, key, value, cache, replace(metadata, slot_mapping=rebuilt), out)
+        rebuilt = torch.zeros(metadata.block_table.shape, dtype=torch.int32)
+        ctypes.memmove(rebuilt.data_ptr(), metadata.block_table.data_ptr(), rebuilt.nbytes)
+        super().forward(layer, query, cache, replace(metadata, block_table=rebuilt), out)
 
 
 class HostReadingModel(LlamaForCausalLM):
@@ -111,13 +105,11 @@ class WrongBatchKernelBackend(ReferenceBackend):
         self,
         layer: AttentionLayer,
         query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
         cache: LayerCache,
         metadata: AttentionMetadata,
         out: torch.Tensor,
     ) -> None:
-        super().forward(layer, query, key, value, cache, metadata, out)
+        super().forward(layer, query, cache, metadata, out)
         if layer.index == 1 and metadata.query_len == 1 and metadata.num_reqs >= 4:
             out.mul_(1.5)
 
@@ -131,13 +123,11 @@ class WrongDecodeKernelBackend(ReferenceBackend):
         self,
         layer: AttentionLayer,
         query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
         cache: LayerCache,
         metadata: AttentionMetadata,
         out: torch.Tensor,
     ) -> None:
-        super().forward(layer, query, key, value, cache, metadata, out)
+        super().forward(layer, query, cache, metadata, out)
         if layer.index == 1 and metadata.query_len == 1:
             out.mul_(1.5)
 

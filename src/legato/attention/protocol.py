@@ -1,8 +1,8 @@
 """The border between models, runner and attention backends. Owns the shapes that cross it.
 
-A model calls :meth:`AttentionContext.attend`; the runner decides what that means for the step (call the backend inside
-the graph, or end a graph segment and call it eagerly); the backend writes keys and values to the cache and computes
-attention over it.
+A model calls :meth:`AttentionContext.attend` with the heads as one product gives them. The runner turns them, writes
+keys and values to the cache, and calls the backend, inside the graph or between two segments of one; the backend
+computes attention over the cache.
 """
 
 from collections.abc import Mapping
@@ -13,6 +13,7 @@ import torch
 
 from legato.attention.graph_support import Support
 from legato.attention.setup import AttentionSetup
+from legato.kernels.rotary import Rotation
 from legato.kvcache.spec import KVSpec
 from legato.kvcache.storage import LayerCache
 
@@ -55,13 +56,11 @@ class AttentionMetadata:
 class AttentionContext(Protocol):
     """What a model sees of attention in one step."""
 
-    def attend(
-        self, layer: AttentionLayer, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
-    ) -> torch.Tensor:
-        """Store keys and values, then attend.
+    def attend(self, layer: AttentionLayer, heads: torch.Tensor, rotation: Rotation) -> torch.Tensor:
+        """Turn queries and keys, store keys and values, then attend.
 
-        ``query`` [num_tokens, num_heads, head_dim], ``key`` and ``value`` [num_tokens, num_kv_heads, head_dim];
-        returns [num_tokens, num_heads * head_dim].
+        ``heads`` [num_tokens, num_heads + 2 * num_kv_heads, head_dim] is what one product gives: each token's queries,
+        then its keys, then its values. Returns [num_tokens, num_heads * head_dim].
         """
         ...
 
@@ -94,11 +93,13 @@ class AttentionBackend(Protocol):
         self,
         layer: AttentionLayer,
         query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
         cache: LayerCache,
         metadata: AttentionMetadata,
         out: torch.Tensor,
     ) -> None:
-        """Write ``key`` and ``value`` at their slots, attend, and write ``out`` [num_tokens, num_heads, head_dim]."""
+        """Attend ``query`` to the cache and write ``out``, contiguous, both [num_tokens, num_heads, head_dim].
+
+        Keys and values of the step's own tokens are in the cache already. The heads of a token lie side by side in
+        ``query``; its tokens may lie apart.
+        """
         ...

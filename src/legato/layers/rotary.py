@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from legato.config.model import ModelConfig
+from legato.kernels.rotary import Rotation
 from legato.layers.rotary_frequencies import rotary_frequencies
 
 
@@ -25,7 +26,7 @@ class RotaryEmbedding(nn.Module):
         table = torch.stack([torch.cat([cos, cos], dim=-1), torch.cat([-sin, sin], dim=-1)], dim=1)
         self.register_buffer("table", table.to(dtype).to(device), persistent=False)
 
-    def forward(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return cosines and signed sines of ``positions`` [num_tokens] int64, each [num_tokens, 1, rotary_dim]."""
+    def forward(self, positions: torch.Tensor) -> Rotation:
+        """Return the rotation of heads at ``positions`` [num_tokens] int64, without a norm."""
         cos, sin = self.table.index_select(0, positions).split(1, dim=1)
-        return cos, sin
+        return Rotation(cos=cos, sin=sin)

@@ -10,6 +10,7 @@ from torch import nn
 
 from legato.attention.protocol import AttentionContext, AttentionLayer
 from legato.config.model import ModelConfig
+from legato.kernels.rotary import Rotation
 from legato.kvcache.spec import FullAttentionSpec, LayerGroup, SlidingWindowSpec
 from legato.layers.embedding import Embedding, LMHead
 from legato.layers.mlp import GatedMLP
@@ -25,17 +26,17 @@ class Attention(Protocol):
     def __init__(self, config: ModelConfig, index: int, dtype: torch.dtype, device: torch.device) -> None: ...
 
     def __call__(
-        self, hidden: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, context: AttentionContext
+        self, residual: torch.Tensor, norm: RMSNorm, rotation: Rotation, context: AttentionContext
     ) -> torch.Tensor:
-        """Map ``hidden`` [num_tokens, hidden_size] to the same shape."""
+        """Add to ``residual`` [num_tokens, hidden_size] in place the attention of its ``norm``; return it."""
         ...
 
 
 class DecoderLayer(nn.Module):
     """Attention, then the feed-forward layer, each behind a norm and added to its input.
 
-    What a block gives is added by the norm that follows, in one kernel: so a layer takes and returns the sum so far
-    and what is still to be added to it.
+    A block is given its norm: a product of few rows normalises its inputs in passing, and adds its outputs where they
+    belong.
     """
 
     def __init__(
@@ -47,19 +48,11 @@ class DecoderLayer(nn.Module):
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps, dtype=dtype, device=device)
         self.mlp = GatedMLP(config, dtype=dtype, device=device)
 
-    def forward(
-        self,
-        residual: torch.Tensor,
-        delta: torch.Tensor | None,
-        cos: torch.Tensor,
-        sin: torch.Tensor,
-        context: AttentionContext,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Map ``residual`` and ``delta``, each [num_tokens, hidden_size], to the next; ``residual`` is overwritten."""
-        residual, normed = self.input_layernorm.add(residual, delta)
-        attended = self.self_attn(normed, cos, sin, context)
-        residual, normed = self.post_attention_layernorm.add(residual, attended)
-        return residual, self.mlp(normed)
+    def forward(self, residual: torch.Tensor, rotation: Rotation, context: AttentionContext) -> torch.Tensor:
+        """Add both blocks to ``residual`` [num_tokens, hidden_size] in place; return it."""
+        residual = self.self_attn(residual, self.input_layernorm, rotation, context)
+        summed: torch.Tensor = self.mlp(residual, self.post_attention_layernorm)
+        return summed
 
 
 class Decoder(nn.Module):
@@ -79,12 +72,11 @@ class Decoder(nn.Module):
 
     def forward(self, input_ids: torch.Tensor, positions: torch.Tensor, context: AttentionContext) -> torch.Tensor:
         """Map ``input_ids`` and ``positions`` [num_tokens] int64 to [num_tokens, hidden_size]."""
-        residual, delta = self.embed_tokens(input_ids), None
-        cos, sin = self.rotary(positions)
+        residual = self.embed_tokens(input_ids)
+        rotation = self.rotary(positions)
         for layer in self.layers:
-            residual, delta = layer(residual, delta, cos, sin, context)
-        normed: torch.Tensor
-        _, normed = self.norm.add(residual, delta)
+            residual = layer(residual, rotation, context)
+        normed: torch.Tensor = self.norm(residual)
         return normed
 
 

@@ -9,13 +9,14 @@ from torch import nn
 
 from legato.attention.protocol import AttentionContext
 from legato.config.model import ModelConfig
-from legato.kernels.rotary import rotate
+from legato.kernels.rotary import Rotation
 from legato.layers.linear import Linear, PackedLinear
+from legato.layers.norm import RMSNorm
 from legato.models.causal_lm import CausalLM, attention_layer
 
 
 class LlamaAttention(nn.Module):
-    """Queries, keys and values from one product; queries and keys turned together."""
+    """Queries, keys and values from one product, handed on as it gives them."""
 
     def __init__(self, config: ModelConfig, index: int, dtype: torch.dtype, device: torch.device) -> None:
         super().__init__()
@@ -23,20 +24,13 @@ class LlamaAttention(nn.Module):
         parts = {"q_proj": config.q_size, "k_proj": config.kv_size, "v_proj": config.kv_size}
         self.qkv_proj = PackedLinear(config.hidden_size, parts, bias=config.qkv_bias, dtype=dtype, device=device)
         self.o_proj = Linear(config.q_size, config.hidden_size, bias=config.output_bias, dtype=dtype, device=device)
-        self.head_counts = (config.num_heads, config.num_kv_heads, config.num_kv_heads)
 
     def forward(
-        self, hidden: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, context: AttentionContext
+        self, residual: torch.Tensor, norm: RMSNorm, rotation: Rotation, context: AttentionContext
     ) -> torch.Tensor:
-        """Map ``hidden`` [num_tokens, hidden_size] to the same shape."""
-        num_heads, num_kv_heads, _ = self.head_counts
-        heads = self.qkv_proj(hidden).view(
-            hidden.shape[0], -1, self.layer.head_dim
-        )  # [num_tokens, all heads, head_dim]
-        query_and_key, value = heads.split((num_heads + num_kv_heads, num_kv_heads), dim=1)
-        query, key = rotate(query_and_key, cos, sin).split((num_heads, num_kv_heads), dim=1)
-        output: torch.Tensor = self.o_proj(context.attend(self.layer, query, key, value))
-        return output
+        """Add to ``residual`` [num_tokens, hidden_size] in place the attention of its ``norm``; return it."""
+        heads = self.qkv_proj(residual, norm).view(residual.shape[0], -1, self.layer.head_dim)
+        return self.o_proj.add_to(residual, context.attend(self.layer, heads, rotation))
 
 
 class LlamaForCausalLM(CausalLM):

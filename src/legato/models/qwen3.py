@@ -1,11 +1,13 @@
 """Qwen3, dense (arXiv 2505.09388): each query and key head is normalised before it is turned."""
 
+from dataclasses import replace
+
 import torch
 from torch import nn
 
 from legato.attention.protocol import AttentionContext
 from legato.config.model import ModelConfig
-from legato.kernels.rotary import normalise_and_rotate
+from legato.kernels.rotary import HeadNorm, Rotation
 from legato.layers.linear import Linear, PackedLinear
 from legato.layers.norm import RMSNorm
 from legato.models.causal_lm import CausalLM, attention_layer
@@ -22,28 +24,15 @@ class Qwen3Attention(nn.Module):
         self.o_proj = Linear(config.q_size, config.hidden_size, bias=config.output_bias, dtype=dtype, device=device)
         self.q_norm = RMSNorm(config.head_dim, config.rms_norm_eps, dtype=dtype, device=device)
         self.k_norm = RMSNorm(config.head_dim, config.rms_norm_eps, dtype=dtype, device=device)
-        self.head_counts = (config.num_heads, config.num_kv_heads, config.num_kv_heads)
 
     def forward(
-        self, hidden: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, context: AttentionContext
+        self, residual: torch.Tensor, norm: RMSNorm, rotation: Rotation, context: AttentionContext
     ) -> torch.Tensor:
-        """Map ``hidden`` [num_tokens, hidden_size] to the same shape."""
-        heads = self.qkv_proj(hidden).view(
-            hidden.shape[0], -1, self.layer.head_dim
-        )  # [num_tokens, all heads, head_dim]
-        num_heads, num_kv_heads, _ = self.head_counts
-        query_and_key, value = heads.split((num_heads + num_kv_heads, num_kv_heads), dim=1)
-        query, key = normalise_and_rotate(
-            query_and_key,
-            (num_heads, num_kv_heads),
-            self.q_norm.weight,
-            self.k_norm.weight,
-            self.q_norm.eps,
-            cos,
-            sin,
-        )
-        output: torch.Tensor = self.o_proj(context.attend(self.layer, query, key, value))
-        return output
+        """Add to ``residual`` [num_tokens, hidden_size] in place the attention of its ``norm``; return it."""
+        heads = self.qkv_proj(residual, norm).view(residual.shape[0], -1, self.layer.head_dim)
+        head_norm = HeadNorm(query_weight=self.q_norm.weight, key_weight=self.k_norm.weight, eps=self.q_norm.eps)
+        attended = context.attend(self.layer, heads, replace(rotation, norm=head_norm))
+        return self.o_proj.add_to(residual, attended)
 
 
 class Qwen3ForCausalLM(CausalLM):

@@ -1,11 +1,12 @@
-"""What ``attend`` means in a step: inside the graph, or between two segments of one."""
+"""What ``attend`` means in a step: all of it inside the graph, or the attention alone between two segments of one."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 
 from legato.attention.protocol import AttentionBackend, AttentionLayer, AttentionMetadata
 from legato.graphs.segments import SegmentedCapture
+from legato.kernels.rotary import Rotation, rotate_and_store
 from legato.kvcache.storage import LayerCache
 
 
@@ -19,17 +20,23 @@ class InlineAttention:
         self._caches = caches
         self._metadata = metadata
 
-    def attend(
-        self, layer: AttentionLayer, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
-    ) -> torch.Tensor:
-        """Store keys and values, then attend; shapes as in the protocol."""
+    def attend(self, layer: AttentionLayer, heads: torch.Tensor, rotation: Rotation) -> torch.Tensor:
+        """Turn, store, attend; shapes as in the protocol."""
+        backend, cache, metadata = self._backend, self._caches[layer.index], self._metadata
+        query = rotate_and_store(heads, rotation, cache.key, cache.value, metadata.slot_mapping)
         out = query.new_empty(query.shape)
-        self._backend.forward(layer, query, key, value, self._caches[layer.index], self._metadata, out)
+        self._run(lambda: backend.forward(layer, query, cache, metadata, out))
         return out.view(out.shape[0], -1)
 
+    def _run(self, attention: Callable[[], None]) -> None:
+        attention()
 
-class BreakingAttention:
-    """Cuts the running capture at each attention call, which then runs eagerly at every replay too."""
+
+class BreakingAttention(InlineAttention):
+    """Cuts the running capture at each backend call, which then runs eagerly at every replay too.
+
+    Turning and storing stand in the segment before it. Of a step's tensors, the eager call keeps ``query`` and ``out``.
+    """
 
     def __init__(
         self,
@@ -38,20 +45,8 @@ class BreakingAttention:
         metadata: AttentionMetadata,
         segments: SegmentedCapture,
     ) -> None:
-        self._backend = backend
-        self._caches = caches
-        self._metadata = metadata
+        super().__init__(backend, caches, metadata)
         self._segments = segments
 
-    def attend(
-        self, layer: AttentionLayer, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
-    ) -> torch.Tensor:
-        """End the segment, store and attend, begin the next; shapes as in the protocol."""
-        out = query.new_empty(query.shape)
-        cache = self._caches[layer.index]
-
-        def call() -> None:
-            self._backend.forward(layer, query, key, value, cache, self._metadata, out)
-
-        self._segments.run_eagerly(call)
-        return out.view(out.shape[0], -1)
+    def _run(self, attention: Callable[[], None]) -> None:
+        self._segments.run_eagerly(attention)

@@ -72,7 +72,9 @@ class Batch:
             slots.append(all_slots[seq_len - query_len :])
         slots.append(torch.zeros(num_tokens - self.num_real, dtype=torch.int64))
         heads = torch.randn(num_tokens, HEADS["num_heads"] + 2 * HEADS["num_kv_heads"], shape[3], generator=random)
-        self.query, self.key, self.value = heads.split((HEADS["num_heads"], shape[2], shape[2]), dim=1)
+        self.query, key, value = heads.split((HEADS["num_heads"], shape[2], shape[2]), dim=1)
+        self.cache.key.flatten(0, 1)[torch.cat(slots)] = key
+        self.cache.value.flatten(0, 1)[torch.cat(slots)] = value
         self.out = torch.full(self.query.shape, torch.nan)
         self.metadata = AttentionMetadata(
             query_start_loc=torch.tensor([0, *query_lens]).cumsum(0).to(torch.int32),
@@ -97,7 +99,7 @@ class Batch:
         """Run one layer and compare its real tokens with the oracle."""
         layer = AttentionLayer(index=index, **HEADS, scale=0.3, window=window)
         metadata = metadata or self.metadata
-        backend.forward(layer, self.query, self.key, self.value, self.cache, metadata, self.out)
+        backend.forward(layer, self.query, self.cache, metadata, self.out)
         expected = paged_attention_reference(
             self.query,
             self.cache.key,
@@ -161,7 +163,6 @@ def test_a_graphs_segments_are_planned_anew_at_each_replay_though_their_metadata
         shared.query_start_loc.copy_(batch.metadata.query_start_loc)
         shared.seq_lens.copy_(batch.metadata.seq_lens)
         shared.block_table.zero_()[:, : batch.metadata.block_table.shape[1]] = batch.metadata.block_table
-        shared.slot_mapping.copy_(batch.metadata.slot_mapping)
         for index in range(num_layers):
             batch.run(served, index=index, metadata=shared)
     assert len(PLANS) == 2

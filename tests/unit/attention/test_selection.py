@@ -1,16 +1,13 @@
 import pytest
-import torch
 
 from legato.attention.graph_support import GraphSupport, Support
 from legato.attention.registry import BACKENDS, load_backend
 from legato.attention.selection import model_support, select_backend
 from legato.attention.setup import AttentionSetup
-from legato.attention.store import store
 from legato.config.model import ModelConfig, RopeConfig
 from legato.device.facts import CPU, DeviceFacts
 from legato.errors import BackendError
 from legato.kvcache.spec import FullAttentionSpec, KVSpec, LayerGroup, RecurrentSpec, SlidingWindowSpec
-from legato.kvcache.storage import LayerCache
 
 FULL = LayerGroup(name="full", layers=(0,), spec=FullAttentionSpec(num_kv_heads=2, head_dim=8))
 WINDOW = LayerGroup(name="window_4", layers=(1,), spec=SlidingWindowSpec(num_kv_heads=2, head_dim=8, window=4))
@@ -78,11 +75,3 @@ def test_an_unknown_backend_is_refused_with_the_known_ones() -> None:
 def test_the_reference_serves_any_device() -> None:
     gpu = DeviceFacts(kind="cuda", capability=(8, 0), name="a GPU")
     assert load_backend("reference").support(setup(gpu), FULL.spec).level is GraphSupport.ALWAYS
-
-
-def test_storing_writes_slots_and_nothing_else() -> None:
-    cache = LayerCache(key=torch.zeros(3, 4, 1, 2), value=torch.zeros(3, 4, 1, 2))
-    store(cache, torch.ones(2, 1, 2), torch.full((2, 1, 2), 2.0), torch.tensor([4, 11]))
-    assert cache.key.flatten(0, 1).sum(dim=(1, 2)).nonzero().flatten().tolist() == [4, 11]
-    assert cache.value.flatten(0, 1)[[4, 11]].unique().tolist() == [2.0]
-    assert cache.value.sum() == 8.0

@@ -1,4 +1,4 @@
-"""Paged attention and cache writes against plain torch: in Triton's interpreter, or on a GPU where there is one."""
+"""Paged attention against plain torch: in Triton's interpreter, or on a GPU where there is one."""
 
 # ruff: noqa: E402 (Triton decides at its import whether kernels are interpreted)
 import os
@@ -23,8 +23,6 @@ from legato.attention.protocol import AttentionLayer, AttentionMetadata
 from legato.attention.setup import AttentionSetup
 from legato.config.model import ModelConfig, RopeConfig
 from legato.device.facts import DeviceFacts
-from legato.kernels.kv_store import store_keys_and_values_reference
-from legato.kernels.kv_store_triton import store_keys_and_values
 from legato.kernels.paged_attention_decode_triton import paged_attention_decode
 from legato.kernels.paged_attention_varlen_triton import paged_attention_varlen
 from legato.kernels.paged_attention_workspace import SplitWorkspace
@@ -147,19 +145,6 @@ def test_more_requests_than_one_search_step_are_found() -> None:
     assert relative_error(varlen(batch), batch.expected()) < 1e-5
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-@pytest.mark.parametrize(("num_kv_heads", "head_dim"), [(2, 64), (3, 96), (1, 8)])
-def test_keys_and_values_land_in_their_slots_alone(num_kv_heads: int, head_dim: int, dtype: torch.dtype) -> None:
-    heads = torch.randn(5, 4 * num_kv_heads, head_dim, device=DEVICE).to(dtype)
-    key, value = heads[:, num_kv_heads : 2 * num_kv_heads], heads[:, -num_kv_heads:]
-    slots = torch.tensor([17, 3, 40, 16, 0], device=DEVICE)
-    found = torch.randn(2, 3, 16, num_kv_heads, head_dim, device=DEVICE).to(dtype)
-    expected = found.clone()
-    store_keys_and_values(key, value, found[0], found[1], slots)
-    store_keys_and_values_reference(key, value, expected[0], expected[1], slots)
-    assert torch.equal(found, expected)
-
-
 def backend_for(shape: Shape) -> TritonBackend:
     model = ModelConfig(
         architecture="LlamaForCausalLM",
@@ -187,20 +172,12 @@ def backend_for(shape: Shape) -> TritonBackend:
 
 
 @pytest.mark.parametrize("query_len", [None, 1, 3, 20])
-def test_the_backend_stores_and_attends_whichever_kernel_it_takes(query_len: int | None) -> None:
+def test_the_backend_attends_whichever_kernel_it_takes(query_len: int | None) -> None:
     shape = Shape(window=30)
     query_lens = [9, 1] if query_len is None else [query_len] * 2
     batch = draw_batch(shape, query_lens, [200, 33], device=DEVICE)
     expected = batch.expected()
-    slots = []
-    for index, (width, seq_len) in enumerate(zip(query_lens, [200, 33], strict=True)):
-        place = torch.arange(seq_len - width, seq_len, device=DEVICE)
-        slots.append(batch.block_table[index, place // shape.block_size].long() * shape.block_size + place % 16)
-    slot_mapping = torch.cat(slots)
     cache = LayerCache(key=batch.key_cache, value=batch.value_cache)
-    key, value = (tensor.flatten(0, 1)[slot_mapping] for tensor in (cache.key, cache.value))
-    for tensor in (cache.key, cache.value):
-        tensor.flatten(0, 1)[slot_mapping] = float("nan")
     layer = AttentionLayer(
         index=0,
         num_heads=shape.num_heads,
@@ -213,15 +190,13 @@ def test_the_backend_stores_and_attends_whichever_kernel_it_takes(query_len: int
         query_start_loc=batch.query_start_loc,
         seq_lens=batch.seq_lens,
         block_table=batch.block_table,
-        slot_mapping=slot_mapping,
+        slot_mapping=torch.zeros(batch.num_tokens, dtype=torch.int64, device=DEVICE),  # stored already
         num_tokens=batch.num_tokens,
         num_reqs=2,
         query_len=query_len,
         max_query_len=max(query_lens),
         key_ints={},
     )
-    if not ON_GPU:  # the product writes through the kernel on CUDA alone
-        store_keys_and_values(key, value, cache.key, cache.value, slot_mapping)
     out = torch.empty_like(batch.query, memory_format=torch.contiguous_format)
-    backend_for(shape).forward(layer, batch.query, key, value, cache, metadata, out)
+    backend_for(shape).forward(layer, batch.query, cache, metadata, out)
     assert relative_error(out, expected) < 1e-5

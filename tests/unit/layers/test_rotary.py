@@ -43,6 +43,11 @@ def config(rope: RopeConfig, *, positions: int = 64, head_dim: int = 16) -> Mode
     )
 
 
+def turn(rope: RotaryEmbedding, heads: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+    rotation = rope(positions)
+    return rotate(heads, rotation.cos, rotation.sin)
+
+
 def embedding(rope: RopeConfig, **changes: int) -> RotaryEmbedding:
     return RotaryEmbedding(config(rope, **changes), dtype=torch.float32, device=torch.device("cpu"))
 
@@ -66,7 +71,7 @@ def test_each_pair_turns_by_position_times_its_frequency() -> None:
     rope = embedding(RopeConfig(theta=100.0))
     heads = torch.randn(3, 2, 16)
     positions = torch.tensor([0, 1, 37])
-    turned = rotate(heads, *rope(positions))
+    turned = turn(rope, heads, positions)
     for token, position in enumerate(positions.tolist()):
         for pair in range(8):
             angle = position * 100.0 ** (-pair / 8)
@@ -84,8 +89,8 @@ def test_only_the_distance_of_two_positions_counts() -> None:
     query, key = torch.randn(1, 1, 16), torch.randn(1, 1, 16)
 
     def score(query_at: int, key_at: int) -> float:
-        turned_query = rotate(query, *rope(torch.tensor([query_at])))
-        turned_key = rotate(key, *rope(torch.tensor([key_at])))
+        turned_query = turn(rope, query, torch.tensor([query_at]))
+        turned_key = turn(rope, key, torch.tensor([key_at]))
         return (turned_query * turned_key).sum().item()
 
     assert score(9, 4) == pytest.approx(score(60, 55), abs=1e-4)
@@ -94,7 +99,7 @@ def test_only_the_distance_of_two_positions_counts() -> None:
 def test_dimensions_beyond_the_rotary_ones_stay() -> None:
     rope = embedding(RopeConfig(rotary_dim=8))
     heads = torch.randn(4, 2, 16)
-    turned = rotate(heads, *rope(torch.arange(4) + 5))
+    turned = turn(rope, heads, torch.arange(4) + 5)
     torch.testing.assert_close(turned[..., 8:], heads[..., 8:], atol=0, rtol=0)
     assert not torch.allclose(turned[..., :8], heads[..., :8])
 

@@ -3,6 +3,7 @@
 import torch
 
 from legato.attention.protocol import AttentionLayer
+from legato.kernels.rotary import Rotation, rotated_parts
 
 
 class DenseContext:
@@ -12,10 +13,9 @@ class DenseContext:
         self.keys: dict[int, torch.Tensor] = {}
         self.values: dict[int, torch.Tensor] = {}
 
-    def attend(
-        self, layer: AttentionLayer, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
-    ) -> torch.Tensor:
-        num_tokens = query.shape[0]
+    def attend(self, layer: AttentionLayer, heads: torch.Tensor, rotation: Rotation) -> torch.Tensor:
+        num_tokens = heads.shape[0]
+        query, key, value = rotated_parts(heads, layer.num_kv_heads, rotation)
         assert query.shape == (num_tokens, layer.num_heads, layer.head_dim)
         assert key.shape == value.shape == (num_tokens, layer.num_kv_heads, layer.head_dim)
         if layer.index in self.keys:

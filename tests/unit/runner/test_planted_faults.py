@@ -39,13 +39,13 @@ def dropped(core: EngineCore) -> Counter[str]:
 
 @pytest.fixture
 def faulty_backend(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("FrozenHostValueBackend", "HostReadingBackend", "RebuiltSlotsBackend"):
+    for name in ("FrozenHostValueBackend", "HostReadingBackend", "RebuiltBlockTableBackend"):
         backend = getattr(planted_faults, name)
         monkeypatch.setitem(BACKENDS, backend.name, f"planted_faults:{name}")
 
 
 @pytest.mark.usefixtures("faulty_backend")
-@pytest.mark.parametrize("backend", ["frozen_host_value", "rebuilt_slots"])
+@pytest.mark.parametrize("backend", ["frozen_host_value", "rebuilt_block_table"])
 def test_a_value_frozen_at_capture_fails_the_canary_and_the_next_mode_serves(folder: Path, backend: str) -> None:
     faulty = {"attention_backend": backend, **FEW_SIZES}
     expected = serve(build(folder, graph_policy="none", **faulty))

@@ -12,7 +12,6 @@ import torch
 from legato.attention.graph_support import GraphSupport, Support
 from legato.attention.protocol import AttentionLayer, AttentionMetadata
 from legato.attention.setup import AttentionSetup, check_obstacles
-from legato.attention.store import store
 from legato.kvcache.spec import FullAttentionSpec, KVSpec
 from legato.kvcache.storage import LayerCache
 
@@ -58,14 +57,11 @@ class FlashAttnBackend:
         self,
         layer: AttentionLayer,
         query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
         cache: LayerCache,
         metadata: AttentionMetadata,
         out: torch.Tensor,
     ) -> None:
-        """Store, then attend; shapes as in the protocol."""
-        store(cache, key, value, metadata.slot_mapping)
+        """Attend; shapes as in the protocol."""
         width = metadata.query_len
         if width is not None:  # no ragged edges: the batch is a rectangle
             query = query.view(metadata.num_reqs, width, *query.shape[1:])

@@ -19,7 +19,6 @@ from legato.attention.compilation import CompileProgress
 from legato.attention.graph_support import Support
 from legato.attention.protocol import AttentionLayer, AttentionMetadata
 from legato.attention.setup import AttentionSetup
-from legato.attention.store import store
 from legato.config.environment import cuda_home
 from legato.errors import BackendError
 from legato.kvcache.spec import FullAttentionSpec, KVSpec
@@ -71,14 +70,11 @@ class FlashInferBackend:
         self,
         layer: AttentionLayer,
         query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
         cache: LayerCache,
         metadata: AttentionMetadata,
         out: torch.Tensor,
     ) -> None:
-        """Store, then attend; shapes as in the protocol."""
-        store(cache, key, value, metadata.slot_mapping)
+        """Attend; shapes as in the protocol."""
         width, decode = metadata.query_len, self._decode
         if width is not None and decode is not None and takes(decode.kernel, query_len=width, window=layer.window):
             decode.attend(layer, query, cache, metadata, width, out)

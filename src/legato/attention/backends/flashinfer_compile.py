@@ -12,9 +12,7 @@ from legato.attention.protocol import AttentionLayer, AttentionMetadata
 from legato.attention.setup import AttentionSetup
 from legato.kvcache.storage import LayerCache
 
-Forward = Callable[
-    [AttentionLayer, torch.Tensor, torch.Tensor, torch.Tensor, LayerCache, AttentionMetadata, torch.Tensor], None
-]
+Forward = Callable[[AttentionLayer, torch.Tensor, LayerCache, AttentionMetadata, torch.Tensor], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +68,6 @@ def _call(
         cache_shape = (num_blocks, setup.block_size, model.num_kv_heads)
         cache = LayerCache(key=heads(*cache_shape), value=heads(*cache_shape))
         query, out = heads(query_len, model.num_heads), heads(query_len, model.num_heads)
-        key, value = heads(query_len, model.num_kv_heads), heads(query_len, model.num_kv_heads)
-        forward(layer, query, key, value, cache, metadata, out)
+        forward(layer, query, cache, metadata, out)
 
     return run

@@ -11,7 +11,6 @@ import torch
 from legato.attention.graph_support import GraphSupport, Support
 from legato.attention.protocol import AttentionLayer, AttentionMetadata
 from legato.attention.setup import AttentionSetup
-from legato.attention.store import store
 from legato.errors import BackendError
 from legato.kvcache.spec import FullAttentionSpec, KVSpec
 from legato.kvcache.storage import LayerCache
@@ -49,14 +48,11 @@ class ReferenceBackend:
         self,
         layer: AttentionLayer,
         query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
         cache: LayerCache,
         metadata: AttentionMetadata,
         out: torch.Tensor,
     ) -> None:
-        """Store, then attend in chunks of queries; shapes as in the protocol."""
-        store(cache, key, value, metadata.slot_mapping)
+        """Attend in chunks of queries; shapes as in the protocol."""
         token = torch.arange(query.shape[0], dtype=torch.int32, device=query.device)
         starts = metadata.query_start_loc
         request = torch.searchsorted(starts[1:].contiguous(), token, right=True)  # [num_tokens]

@@ -12,7 +12,6 @@ from torch.nn.functional import scaled_dot_product_attention
 from legato.attention.graph_support import GraphSupport, Support
 from legato.attention.protocol import AttentionLayer, AttentionMetadata
 from legato.attention.setup import AttentionSetup
-from legato.attention.store import store
 from legato.device.recording import PYTHON_KERNEL
 from legato.errors import BackendError
 from legato.kvcache.spec import FullAttentionSpec, KVSpec
@@ -53,14 +52,11 @@ class TorchSdpaBackend:
         self,
         layer: AttentionLayer,
         query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
         cache: LayerCache,
         metadata: AttentionMetadata,
         out: torch.Tensor,
     ) -> None:
-        """Store, then attend; shapes as in the protocol."""
-        store(cache, key, value, metadata.slot_mapping)
+        """Attend; shapes as in the protocol."""
         torch.ops.legato.paged_sdpa(
             query,
             cache.key,

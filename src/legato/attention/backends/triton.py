@@ -12,7 +12,6 @@ import torch
 from legato.attention.graph_support import GraphSupport, Support
 from legato.attention.protocol import AttentionLayer, AttentionMetadata
 from legato.attention.setup import AttentionSetup, check_obstacles
-from legato.attention.store import store
 from legato.kernels.paged_attention_configs import (
     MAX_HEAD_DIM,
     MAX_QUERY_LEN,
@@ -67,14 +66,11 @@ class TritonBackend:
         self,
         layer: AttentionLayer,
         query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
         cache: LayerCache,
         metadata: AttentionMetadata,
         out: torch.Tensor,
     ) -> None:
-        """Store, then attend; shapes as in the protocol."""
-        store(cache, key, value, metadata.slot_mapping)
+        """Attend; shapes as in the protocol."""
         width = metadata.query_len
         if width is not None and width <= MAX_QUERY_LEN and width * layer.num_heads <= MAX_ROWS * layer.num_kv_heads:
             self._decode(layer, query, cache, metadata, width, out)
