@@ -109,9 +109,14 @@ class _Session:
         yield result
 
     def _graph_engines(self) -> Iterator[EngineResult]:
+        """Build every other engine, over generated code where that is what the user serves with."""
+        options = replace(self._options, compile=self._request.options.compile)
+        if options.compile != "none":
+            self._notes.append(f"engine none runs kernels as written; all others, code by {options.compile}")
+            yield from self._with_graphs(f"none, {options.compile}", options)
         for policy in self._request.policies:
             if policy is not GraphPolicy.NONE:
-                yield from self._with_graphs(str(policy), replace(self._options, graph_policy=str(policy)))
+                yield from self._with_graphs(str(policy), replace(options, graph_policy=str(policy)))
 
     def _with_graphs(self, name: str, options: EngineOptions) -> list[EngineResult]:
         result = EngineResult(name=name)
@@ -207,5 +212,6 @@ def _plain_options(options: EngineOptions, resolved: Resolved) -> EngineOptions:
         graph_strict=False,
         overlap=False,
         enforce_eager=False,
+        compile="none",
         compilation_config=None,
     )
