@@ -13,9 +13,9 @@ import pytest
 from rich.console import Console
 
 from legato import LLM, SamplingParams
-from legato.bench.result_file import read_result
 from legato.cli.chat import Conversation
 from legato.cli.main import main
+from legato.results.rows_file import read_rows_file
 
 
 @dataclass(frozen=True)
@@ -219,16 +219,39 @@ def test_a_latency_measurement_leaves_a_file_with_the_peers_figures_and_equal_to
     modes = ("--mode", "full_decode_only", "--mode", "none")
     ended = run("bench latency", *workload, *modes, "--peer", "transformers", "--output", str(file))
     assert ended.code == 0, ended.err
-    result = read_result(file)
-    assert [(row.engine, row.batch_size) for row in result.rows[:3]] == [
-        ("legato full_decode_only", 1),
-        ("legato none", 1),
-        ("transformers", 1),
+    rows = read_rows_file(file).rows
+    assert [(row["name"], row["case"]) for row in rows[:3]] == [
+        ("legato full_decode_only", "decode-b1"),
+        ("legato none", "decode-b1"),
+        ("transformers", "decode-b1"),
     ]
-    assert all(other.equal_tokens == 1.0 for row in result.rows for other in row.speed_ups)
-    assert "target full" in result.rows[0].graph_steps
-    assert "target full" not in result.rows[1].graph_steps
+    assert [(row["engine"], row["policy"]) for row in rows[:2]] == [("legato", "full_decode_only"), ("legato", "none")]
+    assert all(other["equal_tokens"] == 1.0 for row in rows for other in row["speed_ups"])
+    assert all(row["tpot_ms"] > 0 for row in rows)
+    assert "target full" in rows[0]["graph_steps"]
+    assert "target full" not in rows[1]["graph_steps"]
     assert "transformers" in ended.out
+
+
+def test_throughput_counts_tokens_and_how_the_steps_ran_and_adds_its_row_to_a_file(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "throughput.json"
+    loop = ("--num-requests", "3", "--concurrency", "2", "--input-len", "8", "--output-len", "6")
+    first = run("bench throughput", *loop, "--output", str(file))
+    second = run("bench throughput", *loop, "--output", str(file), "--append", "--case", "again", "--json")
+    assert (first.code, second.code) == (0, 0), first.err + second.err
+    rows = read_rows_file(file).rows
+    assert [row["case"] for row in rows] == ["closed-2", "again"]
+    assert json.loads(second.out) == [rows[1]]
+    assert rows[0]["total_tok_per_s"] == pytest.approx(3 * (8 + 6) / rows[0]["seconds"])
+    assert rows[0]["shares"]["full"] + rows[0]["shares"]["eager"] == pytest.approx(1)
+    assert rows[0]["shares"]["full"] > 0.5
+    assert "Throughput" in first.out
+
+
+def test_a_peer_that_is_not_installed_is_named_with_the_way_to_install_it(run: Run) -> None:
+    ended = run("bench throughput", "--peer", "vllm", "--peer-alone")
+    assert (ended.code, ended.out) == (2, "")
+    assert "pip install vllm" in ended.err
 
 
 def test_the_help_does_not_wait_for_torch() -> None:

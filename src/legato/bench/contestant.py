@@ -1,8 +1,10 @@
 """What takes part in a measurement. Owns the border between the measuring and the engines measured."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
+
+from legato.bench.subject import Subject
 
 Prompts = Sequence[tuple[int, ...]]
 """[batch_size][input_len] token ids, all of one length."""
@@ -17,10 +19,12 @@ class Timing:
     total_s: float
     token_ids: tuple[tuple[int, ...], ...]
     """[batch_size][output_len]"""
+    host_ms_per_step: float | None = None
+    """The host's own work in a step after the first token; None where it is not told apart from the device's."""
 
     @property
-    def ms_per_token(self) -> float:
-        """Milliseconds per step after the first token: what a reader waits for between two tokens."""
+    def tpot_ms(self) -> float:
+        """Milliseconds per output token after the first one: what a reader waits for between two tokens."""
         return (self.total_s - self.first_token_s) * 1000 / max(1, len(self.token_ids[0]) - 1)
 
 
@@ -28,11 +32,53 @@ class Contestant(Protocol):
     """One engine, built and ready."""
 
     name: str
+    """Unlike any other's in the same run."""
+    subject: Subject
 
     def generate(self, prompts: Prompts, output_len: int) -> Timing:
         """Generate ``output_len`` tokens for each prompt, whatever the model's end tokens."""
         ...
 
-    def graph_steps(self) -> Mapping[str, int]:
-        """Return ``stage mode -> steps`` so far; empty for an engine that keeps no record."""
+    def counts(self) -> "StepCounts | None":
+        """Return what the engine counted so far; None for one that keeps no record."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepCounts:
+    """Totals over an engine's steps since it was built."""
+
+    steps: Mapping[str, int] = field(default_factory=dict)
+    """'stage mode' -> steps."""
+    padding_tokens: int = 0
+    """Tokens computed only to fill a graph."""
+    waited_s: float = 0.0
+    """Seconds that the host waited for the device."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewTokens:
+    """What one step brought for one request."""
+
+    request_id: str
+    num_tokens: int
+    finished: bool
+
+
+class SteppedEngine(Protocol):
+    """One engine that takes requests while it runs."""
+
+    name: str
+    subject: Subject
+
+    def add(self, request_id: str, prompt: tuple[int, ...], output_len: int) -> None:
+        """Begin a request of ``output_len`` greedy tokens, whatever the model's end tokens."""
+        ...
+
+    def step(self) -> Sequence[NewTokens]:
+        """Run until something is new, or one step, and return what is new."""
+        ...
+
+    def counts(self) -> StepCounts | None:
+        """Return what the engine counted so far; None for one that keeps no record."""
         ...

@@ -4,12 +4,14 @@ The engines take turns, A B A B, on the same prompts, so that whatever disturbs 
 Speed-ups are taken pair by pair, within one turn.
 """
 
-import random
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from statistics import median
 
 from legato.bench.contestant import Contestant, Prompts, Timing
+from legato.bench.prompts import fresh_prompts
+from legato.bench.subject import Subject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,17 +37,23 @@ class SpeedUp:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LatencyRow:
+class LatencyRow(Subject):
     """One engine at one batch size; medians over the turns."""
 
-    engine: str
+    case: str
+    """What is compared between engines and runs: ``decode-b1``."""
+    name: str
+    """How the engine is called in this run, where a graph policy may be part of it."""
     batch_size: int
     input_len: int
     output_len: int
     turns: int
     prefill_ms: float
-    ms_per_token: float
-    tokens_per_s: float
+    tpot_ms: float
+    """Milliseconds per output token after the first one."""
+    host_ms_per_step: float | None
+    """The host's own work in a step; None where it is not told apart from the device's."""
+    output_tok_per_s: float
     """Output tokens of the whole batch per second of the whole call."""
     speed_ups: tuple[SpeedUp, ...]
     """Over each of the other engines."""
@@ -63,19 +71,27 @@ class Workload:
     turns: int
     warmup: int
     vocab_size: int
+    case_prefix: str = "decode"
+    """A batch of 8 is the case ``decode-b8``."""
     seed: int = 0
+
+    @property
+    def num_turns(self) -> int:
+        """Turns in all, those of the warm-up included."""
+        return len(self.batch_sizes) * (self.warmup + self.turns)
 
 
 def measure(
-    contestants: Sequence[Contestant], workload: Workload, report: Callable[[str], None] = lambda _: None
+    contestants: Sequence[Contestant], workload: Workload, report: Callable[[int, str], None] = lambda *_: None
 ) -> list[LatencyRow]:
-    """Measure every engine at every batch size, in turns. ``report`` is told which turn begins."""
-    prompts = _fresh_prompts(workload)
+    """Measure every engine at every batch size, in turns. ``report`` is told (turns done, which one begins)."""
+    done = itertools.count()
+    prompts = fresh_prompts(workload.seed, workload.vocab_size, workload.input_len)
     rows: list[LatencyRow] = []
     for batch_size in workload.batch_sizes:
         timings: dict[str, list[Timing]] = {contestant.name: [] for contestant in contestants}
         for turn in range(-workload.warmup, workload.turns):
-            report(f"batch size {batch_size}, {'warm-up' if turn < 0 else f'turn {turn + 1} of {workload.turns}'}")
+            report(next(done), f"batch size {batch_size}, {'warm-up' if turn < 0 else f'turn {turn + 1}'}")
             batch = [next(prompts) for _ in range(batch_size)]
             for contestant in contestants:
                 timing = contestant.generate(batch, workload.output_len)
@@ -85,27 +101,28 @@ def measure(
     return rows
 
 
-def _fresh_prompts(workload: Workload) -> Iterator[tuple[int, ...]]:
-    """Yield random prompts, no two alike: a prefix cache finds nothing."""
-    generator = random.Random(workload.seed)
-    while True:
-        yield tuple(generator.randrange(workload.vocab_size) for _ in range(workload.input_len))
-
-
 def _row(contestant: Contestant, timings: dict[str, list[Timing]], batch_size: int, workload: Workload) -> LatencyRow:
-    own = timings[contestant.name]
+    own, counts = timings[contestant.name], contestant.counts()
     return LatencyRow(
-        engine=contestant.name,
+        **asdict(contestant.subject),
+        case=f"{workload.case_prefix}-b{batch_size}",
+        name=contestant.name,
         batch_size=batch_size,
         input_len=workload.input_len,
         output_len=workload.output_len,
         turns=len(own),
         prefill_ms=median(timing.first_token_s * 1000 for timing in own),
-        ms_per_token=median(timing.ms_per_token for timing in own),
-        tokens_per_s=median(batch_size * workload.output_len / timing.total_s for timing in own),
+        tpot_ms=median(timing.tpot_ms for timing in own),
+        host_ms_per_step=_median_or_none([timing.host_ms_per_step for timing in own]),
+        output_tok_per_s=median(batch_size * workload.output_len / timing.total_s for timing in own),
         speed_ups=tuple(speed_up(other, own, timings[other]) for other in timings if other != contestant.name),
-        graph_steps=dict(contestant.graph_steps()),
+        graph_steps={} if counts is None else dict(counts.steps),
     )
+
+
+def _median_or_none(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
 
 
 def speed_up(over: str, own: Sequence[Timing], others: Sequence[Timing]) -> SpeedUp:
@@ -114,7 +131,7 @@ def speed_up(over: str, own: Sequence[Timing], others: Sequence[Timing]) -> Spee
     return SpeedUp(
         over=over,
         total=_spread([other.total_s / timing.total_s for timing, other in pairs]),
-        per_token=_spread([other.ms_per_token / timing.ms_per_token for timing, other in pairs]),
+        per_token=_spread([other.tpot_ms / timing.tpot_ms for timing, other in pairs]),
         equal_tokens=_equal_share([(timing.token_ids, other.token_ids) for timing, other in pairs]),
     )
 

@@ -2,22 +2,44 @@
 
 import itertools
 import time
-from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import replace
 
-from legato.bench.contestant import Prompts, Timing
+from rich.console import Console
+
+import legato
+from legato.bench.contestant import NewTokens, Prompts, StepCounts, Timing
+from legato.bench.subject import Subject
 from legato.config.options import EngineOptions
-from legato.engine.bootstrap import build_engine
+from legato.engine.bootstrap import build_engine, load_model
+from legato.engine.progress import BuildProgress
+from legato.engine.resolve import resolve
 from legato.errors import EngineDeadError
 from legato.flow.request import Request
+from legato.flow.request_update import RequestUpdate
 from legato.flow.sampling_params import SamplingParams
+from legato.kvcache.sizing import bytes_per_block
+from legato.models.causal_lm import CausalLM
+from legato.results.rows_file import model_name
 
 
 class LegatoContestant:
     """An engine core, stepped by hand so that the clock is read after every step."""
 
-    def __init__(self, name: str, options: EngineOptions) -> None:
+    def __init__(
+        self, name: str, options: EngineOptions, console: Console | None = None, *, model: CausalLM | None = None
+    ) -> None:
         self.name = name
-        self.core = build_engine(options)
+        self.core = build_engine(options, console, model=model)
+        config = self.core.config
+        self.subject = Subject(
+            engine="legato",
+            version=legato.__version__,
+            model=model_name(config.model_name),
+            dtype=config.dtype,
+            backend=config.attention_backend,
+            policy=config.graph_policy,
+        )
         self._request_ids = itertools.count()
 
     def generate(self, prompts: Prompts, output_len: int) -> Timing:
@@ -25,34 +47,79 @@ class LegatoContestant:
         started = time.perf_counter()
         outputs: dict[str, list[int]] = {}
         for prompt in prompts:
-            request = self._request(prompt, output_len)
-            outputs[request.request_id] = []
-            self.core.add(request)
-        first_token_s = 0.0
+            request_id = f"bench-{next(self._request_ids)}"
+            outputs[request_id] = []
+            self.add(request_id, prompt, output_len)
+        first_token_s = waited_s = 0.0
+        num_steps = 0
         while self.core.has_work:
-            for update in self.core.step():
-                if update.error is not None:
-                    raise EngineDeadError(f"{self.name}: a measured request failed", {"found": update.error})
+            for update in self._updates():
                 outputs[update.request_id].extend(update.token_ids)
-            if not first_token_s and all(outputs.values()):
-                first_token_s = time.perf_counter() - started
+            if first_token_s:
+                num_steps += 1
+            elif all(outputs.values()):
+                first_token_s, waited_s = time.perf_counter() - started, self._waited_s()
+        total_s, waited_s = time.perf_counter() - started, self._waited_s() - waited_s
+        host_s = total_s - first_token_s - waited_s
         return Timing(
             first_token_s=first_token_s,
-            total_s=time.perf_counter() - started,
+            total_s=total_s,
             token_ids=tuple(map(tuple, outputs.values())),
+            host_ms_per_step=host_s * 1e3 / num_steps if waited_s and num_steps else None,
         )
 
-    def graph_steps(self) -> Mapping[str, int]:
-        """Return the engine's own count of its steps."""
-        return self.core.stats().graph_steps
-
-    def _request(self, prompt: tuple[int, ...], output_len: int) -> Request:
-        return Request(
-            request_id=f"bench-{next(self._request_ids)}",
-            prompt_token_ids=prompt,
-            params=SamplingParams(temperature=0.0, max_tokens=output_len, ignore_eos=True),
-            seed=0,
-            stop_token_ids=frozenset(),
-            max_tokens=output_len,
-            arrival=time.monotonic(),
+    def add(self, request_id: str, prompt: tuple[int, ...], output_len: int) -> None:
+        """Begin one greedy request."""
+        self.core.add(
+            Request(
+                request_id=request_id,
+                prompt_token_ids=prompt,
+                params=SamplingParams(temperature=0.0, max_tokens=output_len, ignore_eos=True),
+                seed=0,
+                stop_token_ids=frozenset(),
+                max_tokens=output_len,
+                arrival=time.monotonic(),
+            )
         )
+
+    def step(self) -> Sequence[NewTokens]:
+        """Run one step. Raises EngineDeadError where a request ends with an error."""
+        return [
+            NewTokens(
+                request_id=update.request_id,
+                num_tokens=len(update.token_ids),
+                finished=update.finish_reason is not None,
+            )
+            for update in self._updates()
+        ]
+
+    def counts(self) -> StepCounts:
+        """Return the engine's own counts."""
+        stats = self.core.stats()
+        return StepCounts(steps=stats.graph_steps, padding_tokens=stats.graph_padding_tokens, waited_s=self._waited_s())
+
+    def _updates(self) -> list[RequestUpdate]:
+        updates = self.core.step()
+        for update in updates:
+            if update.error is not None:
+                raise EngineDeadError(f"{self.name}: a measured request failed", {"found": update.error})
+        return updates
+
+    def _waited_s(self) -> float:
+        """Return the seconds that the host has waited for the device; 0 for a CPU, which is both."""
+        return 0.0 if self.core.config.device == "cpu" else self.core.step_log.waited_us / 1e6
+
+
+def contestant_per_policy(
+    options: EngineOptions, policies: Sequence[str], console: Console | None = None
+) -> list[LegatoContestant]:
+    """Return one engine per graph policy, all over the same weights, with equal shares of the memory for the cache."""
+    resolved = resolve(options)
+    model = load_model(resolved, BuildProgress(console))
+    cache = resolved.config.cache
+    block_bytes = bytes_per_block(resolved.layer_groups, cache.block_size, resolved.dtype.itemsize)
+    shared = replace(options, kv_cache_memory_bytes=cache.num_blocks // len(policies) * block_bytes)
+    return [
+        LegatoContestant(f"legato {policy}", replace(shared, graph_policy=policy), console, model=model)
+        for policy in policies
+    ]

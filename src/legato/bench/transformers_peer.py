@@ -5,18 +5,19 @@ which would otherwise need a further package.
 """
 
 import time
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 import transformers
 
 from legato.bench.contestant import Prompts, Timing
+from legato.bench.subject import Subject
 from legato.config.model import ModelConfig
 from legato.errors import ConfigError
 from legato.loading.model_config import read_model_config
 from legato.loading.source import ModelSource, WeightFormat, resolve_model
 from legato.loading.weights import stored_tensors
+from legato.results.rows_file import model_name
 
 
 class _FirstLogits(transformers.LogitsProcessor):  # type: ignore[misc]
@@ -38,6 +39,9 @@ class TransformersPeer:
 
     def __init__(self, model: str, load_format: str, dtype: str, device: str) -> None:
         self.name = "transformers"
+        self.subject = Subject(
+            engine="transformers", version=transformers.__version__, model=model_name(model), dtype=dtype
+        )
         source = resolve_model(model, load_format)
         self._device = torch.device(device)
         self._model = _build(source, getattr(torch, dtype)).to(self._device).eval()
@@ -64,9 +68,8 @@ class TransformersPeer:
             token_ids=tuple(map(tuple, tokens)),
         )
 
-    def graph_steps(self) -> Mapping[str, int]:
+    def counts(self) -> None:
         """Return nothing: no record is kept."""
-        return {}
 
 
 def _build(source: ModelSource, dtype: torch.dtype) -> Any:

@@ -1,56 +1,102 @@
-"""The peer: vLLM in a process of its own, with its defaults but no prefix cache. Owns how it is built and timed."""
+"""The peer: vLLM in processes of its own, with its defaults but no prefix cache. Owns how it is built and timed."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
-from legato.bench.contestant import Prompts, Timing
+from legato.bench.contestant import NewTokens, Prompts, Timing
+from legato.bench.subject import Subject
 from legato.config.engine import EngineConfig
 from legato.config.options import EngineOptions
 from legato.errors import ConfigError
+from legato.graphs.modes import GraphPolicy
 from legato.loading.source import WeightFormat, resolve_model
+from legato.results.rows_file import model_name
 
 
 class VllmPeer:
-    """An ``LLM`` of vLLM over the same model, limits and share of memory.
+    """An ``LLM`` of vLLM over the same model, limits and share of memory; eager where Legato's policy is ``none``.
 
-    Both engines live on one GPU during the measurement, so that the share must be under a half.
+    Where both engines live on one GPU during the measurement, the share must be under a half.
     """
 
     def __init__(self, options: EngineOptions, config: EngineConfig) -> None:
-        try:
-            import vllm  # type: ignore[import-not-found]
-        except ImportError as error:
-            raise ConfigError(
-                "the peer is not installed", {"requested": "--peer vllm", "found": error, "options": "pip install vllm"}
-            ) from error
-        source = resolve_model(options.model, options.load_format)
+        vllm = import_vllm()
+        eager = config.graph_policy == GraphPolicy.NONE
         self.name = f"vllm {vllm.__version__}"
+        self.subject = Subject(
+            engine="vllm",
+            version=vllm.__version__,
+            model=model_name(options.model),
+            dtype=config.dtype,
+            policy=str(GraphPolicy.NONE) if eager else None,
+        )
         self._params = vllm.SamplingParams
+        self._deltas = vllm.sampling_params.RequestOutputKind.DELTA
         self._llm = vllm.LLM(
-            model=str(source.path),
-            load_format="dummy" if source.format is WeightFormat.DUMMY else "auto",
-            skip_tokenizer_init=True,
+            **llm_arguments(options),
             dtype=config.dtype,
             max_model_len=config.scheduler.max_model_len,
             max_num_seqs=config.scheduler.max_num_seqs,
-            gpu_memory_utilization=options.gpu_memory_utilization,
-            enable_prefix_caching=False,
+            enforce_eager=eager,
         )
 
     def generate(self, prompts: Prompts, output_len: int) -> Timing:
-        """Generate greedily, once for the first token alone and once in full: vLLM tells no time in between."""
+        """Generate greedily, once for the first token alone and once in full.
+
+        Its ``generate`` returns finished requests only, which costs it the least; it tells no time in between.
+        """
         first_token_s, _ = self._timed(prompts, 1)
         total_s, outputs = self._timed(prompts, output_len)
         token_ids = tuple(tuple(output.outputs[0].token_ids) for output in outputs)
         return Timing(first_token_s=first_token_s, total_s=total_s, token_ids=token_ids)
 
-    def graph_steps(self) -> Mapping[str, int]:
+    def add(self, request_id: str, prompt: tuple[int, ...], output_len: int) -> None:
+        """Begin one greedy request, whose new tokens are returned as they come."""
+        params = self._params(
+            temperature=0, max_tokens=output_len, ignore_eos=True, detokenize=False, output_kind=self._deltas
+        )
+        self._llm.llm_engine.add_request(request_id, {"prompt_token_ids": list(prompt)}, params)
+
+    def step(self) -> Sequence[NewTokens]:
+        """Wait for the engine's next outputs."""
+        return [
+            NewTokens(
+                request_id=output.request_id,
+                num_tokens=len(output.outputs[0].token_ids),
+                finished=output.finished,
+            )
+            for output in self._llm.llm_engine.step()
+        ]
+
+    def counts(self) -> None:
         """Return nothing: no record is kept."""
-        return {}
 
     def _timed(self, prompts: Prompts, output_len: int) -> tuple[float, list[Any]]:
         params = self._params(temperature=0, max_tokens=output_len, ignore_eos=True, detokenize=False)
         started = time.perf_counter()
         outputs = self._llm.generate([{"prompt_token_ids": list(ids)} for ids in prompts], params, use_tqdm=False)
         return time.perf_counter() - started, outputs
+
+
+def import_vllm() -> Any:
+    """Return vLLM's module. Raises ConfigError where it is not installed."""
+    try:
+        import vllm  # type: ignore[import-not-found]
+    except ImportError as error:
+        raise ConfigError(
+            "the peer is not installed", {"requested": "--peer vllm", "found": error, "options": "pip install vllm"}
+        ) from error
+    return vllm
+
+
+def llm_arguments(options: EngineOptions) -> dict[str, Any]:
+    """Return what every ``LLM`` of a measurement is built with: the model, its weights and the share of memory."""
+    source = resolve_model(options.model, options.load_format)
+    return {
+        "model": str(source.path),
+        "load_format": "dummy" if source.format is WeightFormat.DUMMY else "auto",
+        "skip_tokenizer_init": True,
+        "gpu_memory_utilization": options.gpu_memory_utilization,
+        "enable_prefix_caching": False,
+    }

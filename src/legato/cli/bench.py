@@ -1,55 +1,23 @@
-"""``legato bench``: measurements that a user can repeat. Owns their options and tables; measuring is bench's."""
+"""``legato bench``: measurements that a user can repeat. Owns the commands; what they measure is bench's."""
 
-import shlex
-import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
-from legato.cli import tables
+from legato.cli import bench_tables
+from legato.cli.bench_options import LatencyOptions, OutputOptions, ThroughputOptions
+from legato.cli.bench_progress import measuring
+from legato.cli.bench_result import hand_over
 from legato.cli.dataclass_options import takes_options
-from legato.config.options import EngineOptions, option
-from legato.graphs.modes import GraphPolicy
+from legato.config.options import EngineOptions
 
 if TYPE_CHECKING:  # they import torch
-    from legato.bench.contestant import Contestant
-    from legato.bench.latency import LatencyRow, Spread
+    from legato.bench.contestant import Contestant, SteppedEngine
     from legato.config.engine import EngineConfig
 
-WORKLOAD = "Workload"
-
 app = typer.Typer(help="Measure speed, beside a peer in the same run.", no_args_is_help=True)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LatencyOptions:
-    """What ``legato bench latency`` measures, as typed."""
-
-    batch_size: tuple[int, ...] = option(
-        (1, 8), "Requests at once; several sizes are measured one by one.", metavar="N,N,…", panel=WORKLOAD
-    )
-    input_len: int = option(128, "Tokens of each prompt.", panel=WORKLOAD)
-    output_len: int = option(64, "Tokens generated for each prompt.", panel=WORKLOAD)
-    iterations: int = option(5, "Turns that count.", panel=WORKLOAD)
-    warmup: int = option(1, "Turns before them that do not.", panel=WORKLOAD)
-    mode: tuple[str, ...] = option(
-        (),
-        "Graph policy to measure; repeated, the policies take turns. Default: that of --graph-policy.",
-        choices=tuple(map(str, GraphPolicy)),
-        panel=WORKLOAD,
-    )
-    peer: str = option(
-        "none", "Engine to measure in the same run.", choices=("none", "transformers", "vllm"), panel=WORKLOAD
-    )
-    peer_alone: bool = option(
-        False, "Measure the peer by itself, on a device that cannot hold both engines.", panel=WORKLOAD
-    )
-    output: str | None = option(None, "File for the result, as JSON.", metavar="FILE", panel=WORKLOAD)
 
 
 @app.callback()
@@ -59,7 +27,7 @@ def group() -> None:
 
 @app.command()
 @takes_options
-def latency(*, workload: LatencyOptions, engine: EngineOptions) -> None:
+def latency(*, workload: LatencyOptions, output: OutputOptions, engine: EngineOptions) -> None:
     """Measure prefill and time per token, engines taking turns on the same prompts, greedily.
 
     Example:
@@ -69,37 +37,72 @@ def latency(*, workload: LatencyOptions, engine: EngineOptions) -> None:
     from legato.bench.latency import Workload, measure
 
     console = Console(stderr=True)
-    with console.status("building the engines") as status:
-        contestants, config = _contestants(workload, engine)
-        what = Workload(
-            batch_sizes=workload.batch_size,
-            input_len=workload.input_len,
-            output_len=workload.output_len,
-            turns=workload.iterations,
-            warmup=workload.warmup,
-            vocab_size=config.model.vocab_size,
-        )
-        rows = measure(contestants, what, status.update)
-    Console().print(_latency_table(rows), _speed_up_table(rows))
-    if workload.output is not None:
-        _write(rows, config, Path(workload.output))
-        console.print(f"wrote {workload.output}")
+    contestants, config = _contestants(workload, engine.sized_for(max(workload.batch_size)), console)
+    what = Workload(
+        batch_sizes=workload.batch_size,
+        input_len=workload.input_len,
+        output_len=workload.output_len,
+        turns=workload.iterations,
+        warmup=workload.warmup,
+        vocab_size=config.model.vocab_size,
+        case_prefix=workload.case_prefix,
+    )
+    with measuring(console, "measuring", what.num_turns) as report:
+        rows = measure(contestants, what, report)
+    tables = (bench_tables.latency_table(rows), bench_tables.speed_up_table(rows))
+    hand_over(rows, tables, config.device, output)
 
 
-def _contestants(workload: LatencyOptions, engine: EngineOptions) -> "tuple[list[Contestant], EngineConfig]":
+@app.command()
+@takes_options
+def throughput(*, workload: ThroughputOptions, output: OutputOptions, engine: EngineOptions) -> None:
+    """Measure a closed loop: so many requests at once, a new one when one ends; greedy, of fixed lengths.
+
+    Where `--max-num-seqs` is open, the engine is built for as many as run at once.
+
+    Example:
+
+    - `legato bench throughput --num-requests 128 --concurrency 16 --input-len 1024 --output-len 128 --peer vllm`
+    """
+    from legato.bench.closed_loop import LoopWorkload, measure_loop
+
+    console = Console(stderr=True)
+    if engine.max_num_seqs is None:
+        engine = replace(engine, max_num_seqs=workload.concurrency)
+    engines, config = _stepped_engines(workload, engine, console)
+    what = LoopWorkload(
+        case=workload.case or f"closed-{workload.concurrency}",
+        num_requests=workload.num_requests,
+        concurrency=workload.concurrency,
+        input_len=workload.input_len,
+        output_len=workload.output_len,
+        warmup_requests=workload.concurrency if workload.warmup is None else workload.warmup,
+        vocab_size=config.model.vocab_size,
+    )
+    rows = []
+    for stepped in engines:
+        with measuring(console, stepped.name, what.num_requests) as report:
+            rows.append(measure_loop(stepped, what, report))
+    tables = (bench_tables.throughput_table(rows), bench_tables.shares_table(rows))
+    hand_over(rows, tables, config.device, output)
+
+
+def _contestants(
+    workload: LatencyOptions, engine: EngineOptions, console: Console
+) -> "tuple[list[Contestant], EngineConfig]":
     """Build Legato once per policy, and the peer; return Legato's configuration too."""
     if workload.peer_alone:
         from legato.engine.resolve import resolve
 
         config = resolve(engine).config
         return _peers(workload.peer, engine, config), config
-    from legato.bench.legato_contestant import LegatoContestant
+    from legato.bench.legato_contestant import LegatoContestant, contestant_per_policy
 
-    policies = workload.mode or (engine.graph_policy,)
-    own = [
-        LegatoContestant(f"legato {policy}" if policy else "legato", replace(engine, graph_policy=policy))
-        for policy in policies
-    ]
+    if len(workload.mode) > 1:
+        own = contestant_per_policy(engine, workload.mode, console)
+    else:
+        [policy] = workload.mode or (engine.graph_policy,)
+        own = [LegatoContestant("legato", replace(engine, graph_policy=policy), console)]
     config = own[0].core.config
     return [*own, *_peers(workload.peer, engine, config)], config
 
@@ -116,52 +119,20 @@ def _peers(name: str, engine: EngineOptions, config: "EngineConfig") -> "list[Co
     return []
 
 
-def _latency_table(rows: "Sequence[LatencyRow]") -> Table:
-    """Return the medians, one line per engine and batch size."""
-    columns = ("engine", "batch", "prefill ms", "ms/token", "tokens/s")
-    cells = [
-        (row.engine, row.batch_size, f"{row.prefill_ms:.1f}", f"{row.ms_per_token:.2f}", f"{row.tokens_per_s:.1f}")
-        for row in rows
-    ]
-    return tables.table("Latency, medians", columns, cells, numeric=columns[1:])
+def _stepped_engines(
+    workload: ThroughputOptions, engine: EngineOptions, console: Console
+) -> "tuple[list[SteppedEngine], EngineConfig]":
+    """Build Legato, vLLM or both; return Legato's configuration too."""
+    from legato.engine.resolve import resolve
 
+    engines: list[SteppedEngine] = []
+    config = resolve(engine).config
+    if not workload.peer_alone:
+        from legato.bench.legato_contestant import LegatoContestant
 
-def _speed_up_table(rows: "Sequence[LatencyRow]") -> Table:
-    """Return how many times faster each engine was than those measured after it, turn by turn."""
-    columns = ("engine", "over", "batch", "whole call", "per token", "same tokens")
-    order = list(dict.fromkeys(row.engine for row in rows))
-    cells = [
-        (
-            row.engine,
-            other.over,
-            row.batch_size,
-            _ratio(other.total),
-            _ratio(other.per_token),
-            f"{other.equal_tokens:.0%}",
-        )
-        for row in rows
-        for other in row.speed_ups
-        if order.index(row.engine) < order.index(other.over)
-    ]
-    return tables.table("Times as fast, pair by pair: median (min-max)", columns, cells, numeric=columns[2:])
+        engines.append(LegatoContestant("legato", engine, console))
+    if workload.peer == "vllm":
+        from legato.bench.vllm_peer import VllmPeer
 
-
-def _ratio(spread: "Spread") -> str:
-    return f"{spread.median:.2f} ({spread.min:.2f}-{spread.max:.2f})"
-
-
-def _write(rows: "Sequence[LatencyRow]", config: "EngineConfig", path: Path) -> None:
-    from legato.bench.result_file import LatencyResult
-    from legato.device.registry import open_device
-    from legato.results.place import this_commit, this_environment
-    from legato.results.result_file import write_result
-
-    result = LatencyResult(
-        environment=this_environment(str(open_device(config.device).facts)),
-        command=shlex.join(["legato", *sys.argv[1:]]),
-        commit=this_commit(),
-        model=config.model_name,
-        dtype=config.dtype,
-        rows=tuple(rows),
-    )
-    write_result(result, path)
+        engines.append(VllmPeer(engine, config))
+    return engines, config

@@ -1,18 +1,10 @@
 """The arithmetic of a latency measurement, on engines whose times are known."""
 
-from collections.abc import Mapping
-from pathlib import Path
-
-import msgspec
 import pytest
 
-from legato.bench.contestant import Prompts, Timing
+from legato.bench.contestant import Prompts, StepCounts, Timing
 from legato.bench.latency import Workload, measure
-from legato.bench.result_file import LatencyResult, read_result
-from legato.results.place import Environment, this_commit, this_environment
-from legato.results.result_file import write_result
-
-RESULTS = Path(__file__).parents[3] / "benchmarks" / "results"
+from legato.bench.subject import Subject
 
 
 class Steady:
@@ -20,6 +12,7 @@ class Steady:
 
     def __init__(self, name: str, step_s: float, token: int = 7) -> None:
         self.name = name
+        self.subject = Subject(engine=name, version="1", model="m", dtype="float32")
         self.step_s = step_s
         self.token = token
         self.seen: list[Prompts] = []
@@ -27,10 +20,15 @@ class Steady:
     def generate(self, prompts: Prompts, output_len: int) -> Timing:
         self.seen.append(tuple(prompts))
         tokens = tuple((self.token,) * output_len for _ in prompts)
-        return Timing(first_token_s=self.step_s, total_s=self.step_s * output_len, token_ids=tokens)
+        return Timing(
+            first_token_s=self.step_s,
+            total_s=self.step_s * output_len,
+            token_ids=tokens,
+            host_ms_per_step=len(self.seen) / 1e3,
+        )
 
-    def graph_steps(self) -> Mapping[str, int]:
-        return {"target full": len(self.seen)}
+    def counts(self) -> StepCounts:
+        return StepCounts(steps={"target full": len(self.seen)})
 
 
 def workload(**changes: object) -> Workload:
@@ -50,8 +48,24 @@ def test_a_row_states_milliseconds_per_token_and_tokens_of_the_whole_batch_per_s
     _, row = measure([Steady("engine", 0.01)], workload())
     assert (row.batch_size, row.turns) == (4, 3)
     assert row.prefill_ms == pytest.approx(10)
-    assert row.ms_per_token == pytest.approx(10)
-    assert row.tokens_per_s == pytest.approx(400)
+    assert row.tpot_ms == pytest.approx(10)
+    assert row.output_tok_per_s == pytest.approx(400)
+
+
+def test_a_row_names_its_case_by_prefix_and_batch_size() -> None:
+    rows = measure([Steady("engine", 0.01)], workload(case_prefix="eager"))
+    assert [row.case for row in rows] == ["eager-b1", "eager-b4"]
+
+
+def test_the_hosts_share_of_a_step_is_the_median_over_the_turns_that_count() -> None:
+    [row] = measure([Steady("engine", 0.01)], workload(batch_sizes=(1,), turns=3, warmup=2))
+    assert row.host_ms_per_step == pytest.approx(0.004)
+
+
+def test_progress_is_told_every_turn_from_0_up() -> None:
+    told: list[int] = []
+    measure([Steady("engine", 0.01)], workload(), lambda done, _: told.append(done))
+    assert told == list(range(workload().num_turns))
 
 
 def test_engines_take_turns_on_the_same_prompts_and_no_prompt_comes_twice() -> None:
@@ -71,32 +85,3 @@ def test_a_warm_up_turn_is_not_counted() -> None:
 def test_engines_that_write_other_tokens_are_found_out() -> None:
     row, _ = measure([Steady("right", 0.01), Steady("wrong", 0.01, token=8)], workload(batch_sizes=(1,)))
     assert row.speed_ups[0].equal_tokens == 0.0
-
-
-def test_a_result_file_reads_back_as_it_was_written(tmp_path: Path) -> None:
-    rows = tuple(measure([Steady("fast", 0.01), Steady("slow", 0.02)], workload()))
-    environment = this_environment("cpu")
-    result = LatencyResult(
-        environment=environment,
-        command="legato bench latency",
-        commit=this_commit(),
-        model="m",
-        dtype="float32",
-        rows=rows,
-    )
-    write_result(result, tmp_path / "new" / "result.json")
-    assert read_result(tmp_path / "new" / "result.json") == result
-    assert isinstance(environment, Environment)
-    assert environment.torch_threads >= 1
-
-
-def test_a_result_file_of_another_form_is_refused_by_the_name_of_the_field(tmp_path: Path) -> None:
-    path = tmp_path / "result.json"
-    path.write_text('{"environment": {"processor": 3}}')
-    with pytest.raises(msgspec.ValidationError, match="environment"):
-        read_result(path)
-
-
-def test_every_committed_latency_result_has_the_form() -> None:
-    for path in RESULTS.glob("latency*.json"):
-        assert read_result(path).rows

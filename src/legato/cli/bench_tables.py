@@ -1,0 +1,91 @@
+"""Rows of measurements -> rich tables. Owns columns and their order; decides nothing about their content."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+from legato.cli import tables
+
+if TYPE_CHECKING:  # they import torch
+    from legato.bench.closed_loop import Latencies, ThroughputRow
+    from legato.bench.latency import LatencyRow, Spread
+
+
+def latency_table(rows: "Sequence[LatencyRow]") -> Table:
+    """Return the medians, one line per engine and batch size."""
+    columns = ("engine", "batch", "prefill ms", "ms/token", "host ms/step", "tokens/s")
+    cells = [
+        (
+            row.name,
+            row.batch_size,
+            f"{row.prefill_ms:.1f}",
+            f"{row.tpot_ms:.3f}",
+            None if row.host_ms_per_step is None else f"{row.host_ms_per_step:.3f}",
+            f"{row.output_tok_per_s:.1f}",
+        )
+        for row in rows
+    ]
+    return tables.table("Latency, medians", columns, cells, numeric=columns[1:])
+
+
+def speed_up_table(rows: "Sequence[LatencyRow]") -> Table:
+    """Return how many times faster each engine was than those measured after it, turn by turn."""
+    columns = ("engine", "over", "batch", "whole call", "per token", "same tokens")
+    order = list(dict.fromkeys(row.name for row in rows))
+    cells = [
+        (
+            row.name,
+            other.over,
+            row.batch_size,
+            _ratio(other.total),
+            _ratio(other.per_token),
+            f"{other.equal_tokens:.0%}",
+        )
+        for row in rows
+        for other in row.speed_ups
+        if order.index(row.name) < order.index(other.over)
+    ]
+    return tables.table("Times as fast, pair by pair: median (min-max)", columns, cells, numeric=columns[2:])
+
+
+def throughput_table(rows: "Sequence[ThroughputRow]") -> Table:
+    """Return one line per engine."""
+    columns = ("engine", "at once", "tokens/s in + out", "out", "requests/s", "first token ms", "ms/token")
+    cells = [
+        (
+            f"{row.engine} {row.version}",
+            row.concurrency,
+            f"{row.total_tok_per_s:,.0f}",
+            f"{row.output_tok_per_s:,.0f}",
+            f"{row.requests_per_s:.2f}",
+            _latencies(row.ttft_ms),
+            _latencies(row.tpot_ms),
+        )
+        for row in rows
+    ]
+    return tables.table("Throughput; latencies: mean, median, p99", columns, cells, numeric=columns[1:])
+
+
+def shares_table(rows: "Sequence[ThroughputRow]") -> Table:
+    """Return how the steps ran, where an engine keeps record."""
+    columns = ("engine", "steps", "full", "piecewise", "eager", "padding", "host ms/step")
+    cells = [
+        (
+            row.engine,
+            shares.steps,
+            *(f"{share:.1%}" for share in (shares.full, shares.piecewise, shares.eager, shares.padding)),
+            None if shares.host_ms_per_step is None else f"{shares.host_ms_per_step:.3f}",
+        )
+        for row in rows
+        if (shares := row.shares) is not None
+    ]
+    return tables.table("Steps", columns, cells, numeric=columns[1:])
+
+
+def _latencies(values: "Latencies") -> str:
+    return f"{values.mean:.2f}, {values.median:.2f}, {values.p99:.2f}"
+
+
+def _ratio(spread: "Spread") -> str:
+    return f"{spread.median:.2f} ({spread.min:.2f}-{spread.max:.2f})"
