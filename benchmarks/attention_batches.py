@@ -10,7 +10,6 @@ from legato.attention.protocol import AttentionLayer, AttentionMetadata
 from legato.attention.setup import AttentionSetup
 from legato.config.model import ModelConfig, RopeConfig
 from legato.device.facts import DeviceFacts
-from legato.kernels.kv_store import store_keys_and_values
 from legato.kvcache.spec import FullAttentionSpec, SlidingWindowSpec
 from legato.kvcache.storage import LayerCache
 
@@ -100,9 +99,7 @@ class Batch:
 
     case: Case
     query: torch.Tensor  # [num_tokens, num_heads, head_dim]
-    key: torch.Tensor  # [num_tokens, num_kv_heads, head_dim]
-    value: torch.Tensor
-    cache: LayerCache
+    cache: LayerCache  # this step's keys and values included
     metadata: AttentionMetadata
     out: torch.Tensor  # [num_tokens, num_heads, head_dim]
 
@@ -176,25 +173,25 @@ def draw(case: Case, device: torch.device) -> Batch:
     blocks_of = [-(-seq_len // case.block_size) for _, seq_len in case.requests]
     order = (torch.randperm(sum(blocks_of)) + 1).to(torch.int32)
     table = torch.zeros(len(case.requests), -(-case.max_model_len // case.block_size), dtype=torch.int32)
-    written, slots = [], []
+    stored, slots = [], []
     for index, ((query_len, seq_len), blocks) in enumerate(zip(case.requests, order.split(blocks_of), strict=True)):
         table[index, : len(blocks)] = blocks
         own = (blocks[:, None] * case.block_size + torch.arange(case.block_size)).flatten()[:seq_len].long()
-        written.append(own[: seq_len - query_len])
+        stored.append(own)
         slots.append(own[seq_len - query_len :])
     shape = (sum(blocks_of) + 1, case.block_size, case.num_kv_heads, case.head_dim)
     cache = LayerCache(
         key=torch.full(shape, float("nan"), dtype=dtype, device=device),
         value=torch.full(shape, float("nan"), dtype=dtype, device=device),
     )
-    old = torch.cat(written).to(device)
+    written = torch.cat(stored).to(device)
     for tensor in (cache.key, cache.value):
-        tensor.flatten(0, 1)[old] = torch.randn(len(old), *shape[2:], dtype=dtype, device=device)
+        tensor.flatten(0, 1)[written] = torch.randn(len(written), *shape[2:], dtype=dtype, device=device)
     query_lens = [query_len for query_len, _ in case.requests]
     heads = torch.randn(
         sum(query_lens), case.num_heads + 2 * case.num_kv_heads, case.head_dim, dtype=dtype, device=device
     )
-    query, key, value = heads.split((case.num_heads, case.num_kv_heads, case.num_kv_heads), dim=1)
+    query = heads[:, : case.num_heads]
     metadata = AttentionMetadata(
         query_start_loc=torch.tensor([0, *query_lens]).cumsum(0).to(torch.int32).to(device),
         seq_lens=torch.tensor([seq_len for _, seq_len in case.requests], dtype=torch.int32, device=device),
@@ -207,13 +204,12 @@ def draw(case: Case, device: torch.device) -> Batch:
         key_ints={},
     )
     out = torch.full(query.shape, float("nan"), dtype=dtype, device=device)
-    return Batch(case=case, query=query, key=key, value=value, cache=cache, metadata=metadata, out=out)
+    return Batch(case=case, query=query, cache=cache, metadata=metadata, out=out)
 
 
 def cold_batches(case: Case, device: torch.device) -> list[Batch]:
     """Return the same batch over distinct caches."""
     first = draw(case, device)
-    store_keys_and_values(first.key, first.value, first.cache.key, first.cache.value, first.metadata.slot_mapping)
     copies = min(MAX_CALLS, max(2, -(-COLD_BYTES // case.kv_bytes)))
     caches = [LayerCache(key=first.cache.key.clone(), value=first.cache.value.clone()) for _ in range(copies - 1)]
     return [first, *(replace(first, cache=cache) for cache in caches)]

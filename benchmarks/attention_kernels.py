@@ -2,10 +2,10 @@
 
     PYTHONPATH=src python benchmarks/attention_kernels.py --backends triton,flash_attn --tune --output attention.json
 
-Checks: every backend's ``forward``, new keys and values included, on scattered blocks; what no sequence has written is
-not a number. A relative error ‖out - oracle‖ / ‖oracle‖ above the dtype's bound makes the exit status 1.
+Checks: every backend's ``forward`` on scattered blocks; what no sequence has written is not a number. A relative error
+‖out - oracle‖ / ‖oracle‖ above the dtype's bound makes the exit status 1.
 
-Times: attention alone (the cache write is timed in rows of its own), random data, one CUDA graph of as many calls as
+Times: attention alone (``fused_kernels.py`` times the cache write), random data, one CUDA graph of as many calls as
 there are caches. The caches are distinct, at least 256 MiB together where 64 of them reach that, so that no call finds
 its keys in the L2 cache; the median of the replays is divided by the calls.
 """
@@ -31,7 +31,6 @@ from legato.attention.registry import BACKENDS, load_backend
 from legato.device.facts import DeviceFacts
 from legato.device.registry import open_device
 from legato.errors import BackendError
-from legato.kernels.kv_store import store_keys_and_values, store_keys_and_values_reference
 from legato.kernels.paged_attention import paged_attention_reference
 
 UNREGISTERED = {"triton": "legato.attention.backends.triton:TritonBackend"}
@@ -59,7 +58,7 @@ def build(name: str, case: Case, facts: DeviceFacts) -> AttentionBackend | str:
 
 def forward(backend: AttentionBackend, batch: Batch) -> None:
     """Run one layer."""
-    backend.forward(batch.case.layer, batch.query, batch.key, batch.value, batch.cache, batch.metadata, batch.out)
+    backend.forward(batch.case.layer, batch.query, batch.cache, batch.metadata, batch.out)
 
 
 def check(name: str, case: Case, facts: DeviceFacts, device: torch.device) -> dict[str, Any]:
@@ -96,7 +95,7 @@ def needed_level(case: Case) -> GraphSupport:
 
 
 def time_backend(name: str, case: Case, batches: list[Batch], facts: DeviceFacts) -> float | str:
-    """Return microseconds of one attention call without its cache write, or why there is none."""
+    """Return microseconds of one attention call, or why there is none."""
     try:
         backend = build(name, case, facts)
         if isinstance(backend, str):
@@ -104,29 +103,9 @@ def time_backend(name: str, case: Case, batches: list[Batch], facts: DeviceFacts
         support = backend.support(case.setup(facts), case.spec)
         if support.level < needed_level(case):
             return f"{support.level.name}: not in a graph"
-        module = sys.modules[type(backend).__module__]
-        written, module.store = module.store, lambda *_: None  # type: ignore[attr-defined]
-        try:
-            return time_calls([partial(forward, backend, batch) for batch in batches])
-        finally:
-            module.store = written  # type: ignore[attr-defined]
+        return time_calls([partial(forward, backend, batch) for batch in batches])
     except Exception as problem:  # reported in the table: one failing backend must not hide the others
         return f"{type(problem).__name__}: {problem}"[:300]
-
-
-def time_stores(device: torch.device) -> list[dict[str, Any]]:
-    """Return microseconds of writing new keys and values, by kernel and by torch."""
-    rows = []
-    for num_tokens in (1, 64, 256, 8192):
-        case = Case(name=f"store {num_tokens} tokens", requests=((num_tokens, num_tokens),))
-        batches = cold_batches(case, device)[:16]
-        for name, store in (("kernel", store_keys_and_values), ("torch", store_keys_and_values_reference)):
-            calls = [
-                partial(store, batch.key, batch.value, batch.cache.key, batch.cache.value, batch.metadata.slot_mapping)
-                for batch in batches
-            ]
-            rows.append({"row": case.name, "backend": name, "us": time_calls(calls)})
-    return rows
 
 
 def environment(facts: DeviceFacts) -> dict[str, Any]:
@@ -163,7 +142,7 @@ def run_times(names: list[str], facts: DeviceFacts, device: torch.device) -> lis
                 continue
             rates = {"tb_per_s": case.kv_bytes / found / 1e6, "tflop_per_s": case.flops / found / 1e6}
             rows.append(row | {"us": found} | rates)
-    return rows + time_stores(device)
+    return rows
 
 
 def print_table(rows: list[dict[str, Any]]) -> None:
