@@ -1,13 +1,13 @@
 """Every registered attention backend equals a dense float64 computation, eagerly and replayed, padding or not."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
 from attention_cases import Case, Problem
 
 from legato.attention.protocol import AttentionBackend
-from legato.attention.registry import BACKENDS, load_backend
+from legato.attention.registry import ALIASES, BACKENDS, backends_named, load_backend
 from legato.attention.setup import AttentionSetup
 from legato.device.protocol import Device
 from legato.errors import BackendError
@@ -37,21 +37,33 @@ for group in range(1, 9):
 for head_dim in (64, 96, 128, 256):
     CASES[f"head size {head_dim}, decode"] = Case(query_lens=(1, 1), seq_lens=(19, 40), uniform=True, head_dim=head_dim)
     CASES[f"head size {head_dim}, mixed"] = Case(query_lens=(1, 12), seq_lens=(25, 20), head_dim=head_dim)
-for block_size in (8, 16, 32):
+for block_size in (8, 16, 32, 64, 128, 256):
     CASES[f"block size {block_size}, decode"] = Case(
         query_lens=(1, 1, 1), seq_lens=(block_size, block_size + 1, 70), uniform=True, block_size=block_size
     )
     CASES[f"block size {block_size}, mixed"] = Case(
         query_lens=(block_size, 1, 3), seq_lens=(block_size, 3 * block_size, 50), block_size=block_size
     )
+for head_dim, group, width in ((128, 4, 4), (64, 8, 8), (256, 1, 2)):
+    CASES[f"uniform width {width}, group of {group}, head size {head_dim}"] = Case(
+        query_lens=(width,) * 3, seq_lens=(width, 150, 41), uniform=True, group=group, head_dim=head_dim
+    )
 for window in (1, 4, 16, 100):
     CASES[f"window {window}, decode"] = Case(query_lens=(1, 1, 1), seq_lens=(2, 40, 120), uniform=True, window=window)
     CASES[f"window {window}, mixed"] = Case(query_lens=(20, 1, 7), seq_lens=(20, 33, 110), window=window)
     CASES[f"window {window}, uniform width 3"] = Case(query_lens=(3, 3), seq_lens=(3, 40), uniform=True, window=window)
-LONG = Case(query_lens=(1, 1), seq_lens=(32_768, 20_001), uniform=True, num_kv_heads=2, group=4, head_dim=128)
+_WIDE = {"seq_lens": (32_768, 20_001), "num_kv_heads": 2, "group": 4, "head_dim": 128}
+LONG = {
+    "decode": Case(query_lens=(1, 1), uniform=True, **_WIDE),
+    "uniform width 4": Case(query_lens=(4, 4), uniform=True, **_WIDE),
+    "mixed": Case(query_lens=(40, 1), **_WIDE),
+}
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 2e-2}
 DTYPES = {"cpu": torch.float32, "cuda": torch.bfloat16}
 """The type that each kind of device is checked with most."""
+
+
+Check = Callable[[str, Case, Device, torch.dtype], None]
 
 
 @pytest.fixture(autouse=True)
@@ -127,12 +139,13 @@ def test_other_data_types_equal_the_dense_oracle_too(name: str, dtype: torch.dty
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("case", LONG)
+@pytest.mark.parametrize("check", [check_eagerly, check_replayed])
 @pytest.mark.parametrize("name", BACKENDS)
-def test_very_long_sequences_equal_the_dense_oracle(name: str, device: Device) -> None:
+def test_very_long_sequences_equal_the_dense_oracle(name: str, check: Check, case: str, device: Device) -> None:
     if device.facts.kind == "cpu":
         pytest.skip("long sequences are for GPUs")
-    check_eagerly(name, LONG, device, torch.bfloat16)
-    check_replayed(name, LONG, device, torch.bfloat16)
+    check(name, LONG[case], device, torch.bfloat16)
 
 
 @pytest.mark.parametrize("case", ["mixed", "decode"])
@@ -184,7 +197,15 @@ def test_a_backend_bears_the_name_it_is_registered_under(name: str) -> None:
     assert load_backend(name).name == name
 
 
-def test_an_unknown_backend_is_an_error_that_lists_the_known_ones() -> None:
+def test_every_name_stands_for_registered_backends_in_upper_and_lower_case() -> None:
+    names = {name: (name,) for name in BACKENDS} | ALIASES | {"auto": tuple(BACKENDS)}
+    for name, backends in names.items():
+        assert backends_named(name) == backends_named(name.upper()) == backends
+        assert set(backends) <= set(BACKENDS)
+    assert not set(ALIASES) & set(BACKENDS)
+
+
+def test_an_unknown_backend_is_an_error_that_lists_the_known_names() -> None:
     with pytest.raises(BackendError) as caught:
-        load_backend("unheard of")
-    assert all(name in str(caught.value) for name in BACKENDS)
+        backends_named("unheard of")
+    assert all(name in str(caught.value) for name in [*BACKENDS, *ALIASES])

@@ -1,4 +1,7 @@
-"""Which attention backends there are. A table that can be read; modules are imported when a backend is asked for."""
+"""Which attention backends there are, and under which names. Tables that can be read.
+
+Modules are imported when a backend is asked for, so that an absent kernel library costs nothing.
+"""
 
 from importlib import import_module
 
@@ -7,24 +10,48 @@ from legato.errors import BackendError
 
 BACKENDS: dict[str, str] = {
     "triton": "legato.attention.backends.triton:TritonBackend",
-    "flash_attn": "legato.attention.backends.flash_attn:FlashAttnBackend",
+    "flash_attn_3": "legato.attention.backends.flash_attn_3:FlashAttn3Backend",
+    "flash_attn_2": "legato.attention.backends.flash_attn_2:FlashAttn2Backend",
     "flashinfer": "legato.attention.backends.flashinfer:FlashInferBackend",
     "torch_sdpa": "legato.attention.backends.torch_sdpa:TorchSdpaBackend",
     "reference": "legato.attention.backends.reference:ReferenceBackend",
 }
 """name -> "module:class", in order of preference."""
 
+ALIASES: dict[str, tuple[str, ...]] = {
+    "flash_attn": ("flash_attn_3", "flash_attn_2"),
+    "fa3": ("flash_attn_3",),
+    "fa2": ("flash_attn_2",),
+    "triton_attn": ("triton",),
+}
+"""Other names that users know -> the backends they stand for, in order of preference."""
+
+
+def backends_named(requested: str) -> tuple[str, ...]:
+    """Return the backends that ``requested`` stands for, in upper or lower case; ``auto`` stands for all of them.
+
+    Raises BackendError for an unknown name, listing the known ones.
+    """
+    name = requested.lower()
+    if name == "auto":
+        return tuple(BACKENDS)
+    if name in BACKENDS:
+        return (name,)
+    if name in ALIASES:
+        return ALIASES[name]
+    also = ", ".join(f"{alias} ({' or '.join(names)})" for alias, names in ALIASES.items())
+    raise BackendError(
+        f"there is no attention backend {requested!r}",
+        {
+            "requested": f"--attention-backend {requested}",
+            "options": " | ".join(["auto", *BACKENDS]),
+            "also": f"{also}; in upper or lower case",
+        },
+    )
+
 
 def load_backend(name: str) -> type[AttentionBackend]:
-    """Return the backend class of that name.
-
-    Raises BackendError for an unknown name.
-    """
-    if name not in BACKENDS:
-        raise BackendError(
-            f"there is no attention backend {name!r}",
-            {"requested": f"--attention-backend {name}", "options": " | ".join(["auto", *BACKENDS])},
-        )
+    """Return the class of the backend of that name, which is one in ``BACKENDS``."""
     module, _, attribute = BACKENDS[name].partition(":")
     backend: type[AttentionBackend] = getattr(import_module(module), attribute)
     return backend

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from legato.attention.graph_support import Support
 from legato.attention.protocol import AttentionBackend
-from legato.attention.registry import BACKENDS, load_backend
+from legato.attention.registry import backends_named, load_backend
 from legato.attention.setup import AttentionSetup
 from legato.errors import BackendError
 from legato.kvcache.spec import LayerGroup
@@ -29,19 +29,21 @@ def model_support(backend: type[AttentionBackend], setup: AttentionSetup, groups
 
 
 def select_backend(requested: str, setup: AttentionSetup, groups: tuple[LayerGroup, ...]) -> BackendChoice:
-    """Return the requested backend, or for ``auto`` the first in the registry that serves the model.
+    """Return the first backend that serves the model among those that ``requested`` names; ``auto`` names all.
 
-    Raises BackendError with every backend's reason where none does.
+    Raises BackendError: with its own reasons where one backend is named, with the reasons of all where several are.
     """
+    names = backends_named(requested)
     refused: list[tuple[str, str]] = []
-    for name in BACKENDS if requested == "auto" else (requested,):
+    for name in names:
         backend = load_backend(name)
         try:
             support = model_support(backend, setup, groups)
         except BackendError as error:
-            if requested != "auto":
+            if len(names) == 1:
                 raise
             refused.append((name, "; ".join(map(str, error.details.values()))))
             continue
         return BackendChoice(name=name, backend=backend, support=support, passed_over=tuple(refused))
-    raise BackendError(f"no attention backend serves this model on {setup.device}", dict(refused))
+    which = "attention backend" if requested == "auto" else f"backend of {requested!r}"
+    raise BackendError(f"no {which} serves this model on {setup.device}", dict(refused))

@@ -48,7 +48,11 @@ def _support(backend: type[AttentionBackend], device: DeviceFacts) -> Support | 
         model=_LLAMA, device=device, dtype="bfloat16", block_size=16, max_model_len=8192, max_num_seqs=256
     )
     spec = FullAttentionSpec(num_kv_heads=_LLAMA.num_kv_heads, head_dim=_LLAMA.head_dim)
-    found = {"find_spec": lambda name: ModuleSpec(name, None), "has_cuda_compiler": lambda: True}
+    found = {
+        "find_spec": lambda name: ModuleSpec(name, None),
+        "has_cuda_compiler": lambda: True,
+        "find_provider": lambda setup: ("the package that is installed", {}),
+    }
     installed = patch.dict(vars(import_module(backend.__module__)), found)
     with installed:
         try:

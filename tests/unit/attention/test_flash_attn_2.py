@@ -132,6 +132,24 @@ def test_a_cache_of_another_kind_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
     assert set(caught.value.details) == {"layers"}
 
 
+def test_each_kernel_is_called_once_before_capture_and_a_missing_one_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, "vLLM")
+    here = replace(HOPPER, kind="cpu")
+    served = FlashAttn2Backend(setup(here, **HEADS, dtype="float32"))
+    told: list[str] = []
+    served.compile_kernels((1, 4), lambda done, total, kernel: told.append(kernel))
+    assert told == ["query_len 1", "query_len 4", "mixed batches"]
+    assert CALLS == ["fwd_kvcache", "fwd_kvcache", "varlen_fwd"]
+
+    def fail(*arguments: object) -> None:
+        raise RuntimeError("CUDA error: no kernel image is available for execution on the device")
+
+    monkeypatch.setattr(served._routines, "_decode", fail)
+    with pytest.raises(BackendError, match="query_len 1") as caught:
+        served.compile_kernels((1,), lambda *progress: None)
+    assert "no kernel image" in str(caught.value)
+
+
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Yield a folder that packages are imported from; what was found before is forgotten, and again afterwards."""

@@ -10,6 +10,7 @@ import torch
 from flashinfer_double import PLANS, modules
 from hypothesis import given
 from hypothesis import strategies as st
+from paged_batch import HEADS, MIXED, Batch
 from test_flashinfer_support import HOPPER, setup
 
 from legato.attention.backends.flashinfer import FlashInferBackend
@@ -18,14 +19,7 @@ from legato.attention.backends.flashinfer_prefill import page_table
 from legato.attention.backends.flashinfer_prefill import workspace_bytes as prefill_workspace_bytes
 from legato.attention.backends.flashinfer_support import UniformKernel
 from legato.attention.compilation import CompilingBackend
-from legato.attention.protocol import AttentionLayer, AttentionMetadata
 from legato.errors import BackendError
-from legato.kernels.paged_attention import paged_attention_reference
-from legato.kvcache.storage import LayerCache
-
-HEADS = {"num_heads": 8, "num_kv_heads": 2, "head_dim": 64}
-MIXED = ((1, 50), (9, 9), (30, 45), (4, 36))
-"""(query_len, seq_len) of each request."""
 
 
 @pytest.fixture(autouse=True)
@@ -37,81 +31,6 @@ def double(monkeypatch: pytest.MonkeyPatch) -> None:
 def backend(**fields: Any) -> FlashInferBackend:
     device = replace(HOPPER, kind="cpu", num_multiprocessors=4)  # Hopper's choices, the CPU's memory
     return FlashInferBackend(setup(device, **HEADS | {"dtype": "float32"} | fields))
-
-
-class Batch:
-    """A batch over scattered blocks; what no sequence has written is not a number."""
-
-    def __init__(
-        self,
-        requests: tuple[tuple[int, int], ...],
-        *,
-        uniform: bool = False,
-        num_padded: int = 0,
-        block_size: int = 16,
-        seed: int = 0,
-    ) -> None:
-        random = torch.Generator().manual_seed(seed)
-        width = requests[0][0] if uniform else 0
-        self.num_real = sum(query_len for query_len, _ in requests)
-        query_lens = [query_len for query_len, _ in requests] + [width] * num_padded
-        seq_lens = [seq_len for _, seq_len in requests] + [width] * num_padded
-        num_tokens = sum(query_lens) + (0 if uniform else num_padded)
-        counts = [-(-seq_len // block_size) for _, seq_len in requests]
-        blocks = (torch.randperm(sum(counts), generator=random) + 1).split(counts)
-        table = torch.zeros(len(query_lens), max(counts) + 2, dtype=torch.int32)
-        shape = (sum(counts) + 1, block_size, HEADS["num_kv_heads"], HEADS["head_dim"])
-        self.cache = LayerCache(key=torch.full(shape, torch.nan), value=torch.full(shape, torch.nan))
-        slots = []
-        for index, ((query_len, seq_len), own) in enumerate(zip(requests, blocks, strict=True)):
-            table[index, : len(own)] = own
-            all_slots = (own[:, None] * block_size + torch.arange(block_size)).flatten()[:seq_len]
-            old = all_slots[: seq_len - query_len]
-            for tensor in (self.cache.key, self.cache.value):
-                tensor.flatten(0, 1)[old] = torch.randn(len(old), *shape[2:], generator=random)
-            slots.append(all_slots[seq_len - query_len :])
-        slots.append(torch.zeros(num_tokens - self.num_real, dtype=torch.int64))
-        heads = torch.randn(num_tokens, HEADS["num_heads"] + 2 * HEADS["num_kv_heads"], shape[3], generator=random)
-        self.query, key, value = heads.split((HEADS["num_heads"], shape[2], shape[2]), dim=1)
-        self.cache.key.flatten(0, 1)[torch.cat(slots)] = key
-        self.cache.value.flatten(0, 1)[torch.cat(slots)] = value
-        self.out = torch.full(self.query.shape, torch.nan)
-        self.metadata = AttentionMetadata(
-            query_start_loc=torch.tensor([0, *query_lens]).cumsum(0).to(torch.int32),
-            seq_lens=torch.tensor(seq_lens, dtype=torch.int32),
-            block_table=table,
-            slot_mapping=torch.cat(slots),
-            num_tokens=num_tokens,
-            num_reqs=len(query_lens),
-            query_len=width if uniform else None,
-            max_query_len=max(query_lens),
-            key_ints={},
-        )
-
-    def run(
-        self,
-        backend: FlashInferBackend,
-        *,
-        window: int | None = None,
-        index: int = 0,
-        metadata: AttentionMetadata | None = None,
-    ) -> None:
-        """Run one layer and compare its real tokens with the oracle."""
-        layer = AttentionLayer(index=index, **HEADS, scale=0.3, window=window)
-        metadata = metadata or self.metadata
-        backend.forward(layer, self.query, self.cache, metadata, self.out)
-        expected = paged_attention_reference(
-            self.query,
-            self.cache.key,
-            self.cache.value,
-            query_start_loc=self.metadata.query_start_loc,
-            seq_lens=self.metadata.seq_lens,
-            block_table=self.metadata.block_table,
-            scale=0.3,
-            window=window,
-        )
-        real = slice(0, self.num_real)
-        torch.testing.assert_close(self.out[real].double(), expected[real].double(), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("query_len", [1, 2, 3, 8, 17, 32])

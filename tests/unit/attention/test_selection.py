@@ -1,7 +1,7 @@
 import pytest
 
 from legato.attention.graph_support import GraphSupport, Support
-from legato.attention.registry import BACKENDS, load_backend
+from legato.attention.registry import ALIASES, BACKENDS, load_backend
 from legato.attention.selection import model_support, select_backend
 from legato.attention.setup import AttentionSetup
 from legato.config.model import ModelConfig, RopeConfig
@@ -70,6 +70,25 @@ def test_where_no_backend_serves_the_error_names_them_all() -> None:
 def test_an_unknown_backend_is_refused_with_the_known_ones() -> None:
     with pytest.raises(BackendError, match="auto"):
         select_backend("magic", setup(), (FULL,))
+
+
+@pytest.mark.parametrize("requested", ["REFERENCE", "TORCH_SDPA"])
+def test_names_of_other_engines_find_their_backend(requested: str) -> None:
+    assert select_backend(requested, setup(), (FULL,)).name == requested.lower()
+
+
+def test_a_name_that_stands_for_two_backends_takes_the_first_that_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ALIASES, "plain", ("triton", "reference"))
+    choice = select_backend("Plain", setup(), (FULL,))
+    assert choice.name == "reference"
+    assert [name for name, _ in choice.passed_over] == ["triton"]
+
+
+def test_a_name_that_stands_for_two_backends_is_refused_with_both_ones_reasons() -> None:
+    with pytest.raises(BackendError, match="FLASH_ATTN") as caught:
+        select_backend("FLASH_ATTN", setup(), (FULL,))
+    assert set(caught.value.details) == {"flash_attn_3", "flash_attn_2"}
+    assert all(caught.value.details.values())
 
 
 def test_the_reference_serves_any_device() -> None:

@@ -9,6 +9,8 @@ from typing import ClassVar
 import torch
 
 from legato.attention.backends.flash_attn_2_providers import find_provider, load_routines
+from legato.attention.compilation import CompileProgress
+from legato.attention.first_calls import call_each_kernel
 from legato.attention.graph_support import GraphSupport, Support
 from legato.attention.protocol import AttentionLayer, AttentionMetadata
 from legato.attention.setup import AttentionSetup, check_obstacles
@@ -27,6 +29,7 @@ class FlashAttn2Backend:
     name: ClassVar[str] = "flash_attn_2"
 
     def __init__(self, setup: AttentionSetup) -> None:
+        self._setup = setup
         provider, _ = find_provider(setup)
         assert provider is not None, "support() has found one"
         self._routines = load_routines(provider)
@@ -54,6 +57,10 @@ class FlashAttn2Backend:
     ) -> tuple[tuple[str, int], ...]:
         """Return nothing: splits follow from the padded batch and the block table's width, which never changes."""
         return ()
+
+    def compile_kernels(self, widths: tuple[int, ...], progress: CompileProgress) -> None:
+        """Call each kernel once: one that the provider lacks for this GPU is found before capture."""
+        call_each_kernel(self, self._setup, widths, progress)
 
     def forward(
         self,

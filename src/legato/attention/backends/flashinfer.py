@@ -11,16 +11,15 @@ from typing import ClassVar
 
 import torch
 
-from legato.attention.backends.flashinfer_compile import first_calls
 from legato.attention.backends.flashinfer_decode import UniformDecode
 from legato.attention.backends.flashinfer_prefill import PlannedPrefill
 from legato.attention.backends.flashinfer_support import Installation, decide, takes, uniform_kernel
 from legato.attention.compilation import CompileProgress
+from legato.attention.first_calls import call_each_kernel
 from legato.attention.graph_support import Support
 from legato.attention.protocol import AttentionLayer, AttentionMetadata
 from legato.attention.setup import AttentionSetup
 from legato.config.environment import cuda_home
-from legato.errors import BackendError
 from legato.kvcache.spec import FullAttentionSpec, KVSpec
 from legato.kvcache.storage import LayerCache
 
@@ -55,16 +54,7 @@ class FlashInferBackend:
 
     def compile_kernels(self, widths: tuple[int, ...], progress: CompileProgress) -> None:
         """Call each kernel once, which compiles it: seconds each for the first time on a machine."""
-        calls = list(first_calls(self._setup, self.forward, widths))
-        for done, call in enumerate(calls):
-            progress(done, len(calls), call.label)
-            try:
-                call.run()
-            except (RuntimeError, OSError) as error:
-                raise BackendError(
-                    f"FlashInfer has no kernel for {call.label}",
-                    {"found": error, "options": "another --attention-backend"},
-                ) from error
+        call_each_kernel(self, self._setup, widths, progress)
 
     def forward(
         self,

@@ -9,6 +9,8 @@ from typing import ClassVar
 
 import torch
 
+from legato.attention.compilation import CompileProgress
+from legato.attention.first_calls import call_each_kernel
 from legato.attention.graph_support import GraphSupport, Support
 from legato.attention.protocol import AttentionLayer, AttentionMetadata
 from legato.attention.setup import AttentionSetup, check_obstacles
@@ -22,12 +24,13 @@ _MAX_BLOCK_SIZE = 64
 """Larger blocks are read whole: what no token has written, not-a-number included, then reaches the result."""
 
 
-class FlashAttnBackend:
+class FlashAttn3Backend:
     """Calls the operator that the package ``flash_attn_interface`` registers."""
 
-    name: ClassVar[str] = "flash_attn"
+    name: ClassVar[str] = "flash_attn_3"
 
     def __init__(self, setup: AttentionSetup) -> None:
+        self._setup = setup
         import flash_attn_interface  # type: ignore[import-not-found]  # noqa: F401  registers the operator
 
         self._forward = torch.ops.flash_attn_3.fwd.default
@@ -52,6 +55,10 @@ class FlashAttnBackend:
     ) -> tuple[tuple[str, int], ...]:
         """Return nothing: the split bound follows from the block table's width, which never changes."""
         return ()
+
+    def compile_kernels(self, widths: tuple[int, ...], progress: CompileProgress) -> None:
+        """Call each kernel once: one that the package lacks for this GPU is found before capture."""
+        call_each_kernel(self, self._setup, widths, progress)
 
     def forward(
         self,
