@@ -1,5 +1,7 @@
 """The GPU that these tests are for, and the backends that its machine has."""
 
+from pathlib import Path
+
 import pytest
 
 from legato.attention.registry import BACKENDS
@@ -10,7 +12,7 @@ from legato.errors import ConfigError
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if "gpu" in item.path.parts:
+        if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.gpu)
 
 
