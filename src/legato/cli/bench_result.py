@@ -1,4 +1,4 @@
-"""How ``legato bench`` hands over its rows: tables or JSON for the reader, and the file. Owns no measurement."""
+"""How ``legato bench`` and ``eval`` hand over rows: tables or JSON for the reader, and the file. Owns no measurement."""
 
 import sys
 from collections.abc import Sequence
@@ -10,8 +10,13 @@ from rich.table import Table
 from legato.cli.bench_options import OutputOptions
 
 
-def hand_over(rows: Sequence[object], tables: Sequence[Table], device: str, output: OutputOptions) -> None:
-    """Print the rows, and write them where a file was named. ``device``: ``cpu`` or ``cuda``."""
+def hand_over(
+    rows: Sequence[object], tables: Sequence[Table], device: str, output: OutputOptions, *, elsewhere: str | None = None
+) -> None:
+    """Print the rows, and write them where a file was named.
+
+    ``device``: ``cpu`` or ``cuda``; ``elsewhere``: what was measured instead, where it is no device of this process.
+    """
     import msgspec
 
     if output.json:
@@ -19,11 +24,11 @@ def hand_over(rows: Sequence[object], tables: Sequence[Table], device: str, outp
     else:
         Console().print(*(table for table in tables if table.row_count))
     if output.output is not None:
-        _write(rows, device, Path(output.output), append=output.append)
+        _write(rows, device, Path(output.output), elsewhere, append=output.append)
         Console(stderr=True).print(f"wrote {output.output}", markup=False, highlight=False)
 
 
-def _write(rows: Sequence[object], device: str, path: Path, *, append: bool) -> None:
+def _write(rows: Sequence[object], device: str, path: Path, elsewhere: str | None, *, append: bool) -> None:
     from legato.device.registry import open_device
     from legato.results.place import this_commit, this_environment
     from legato.results.rows_file import portable_command, write_rows
@@ -31,7 +36,7 @@ def _write(rows: Sequence[object], device: str, path: Path, *, append: bool) -> 
     write_rows(
         path,
         rows,
-        environment=this_environment(str(open_device(device).facts)),
+        environment=this_environment(elsewhere or str(open_device(device).facts)),
         command=portable_command(sys.argv[1:]),
         commit=this_commit(),
         append=append,

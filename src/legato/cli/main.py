@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from legato.cli import bench, chat, generate, inspect, serve, verify
+from legato.cli import bench, chat, eval, generate, inspect, serve, verify
 from legato.cli.dataclass_options import takes_options
 from legato.cli.errors import exit_code, print_error
 from legato.config import environment
@@ -31,6 +31,7 @@ for name, command in (
     app.command(name, context_settings=SETTINGS)(takes_options(command))
 app.add_typer(inspect.app, name="inspect")
 app.add_typer(bench.app, name="bench")
+app.add_typer(eval.app, name="eval")
 
 
 def _print_version(asked: bool) -> None:

@@ -16,12 +16,12 @@ from legato.engine.bootstrap import build_engine, load_model
 from legato.engine.core import EngineCore
 from legato.engine.input_processor import Prompt
 from legato.engine.overlap import OverlappedEngineCore
+from legato.engine.pinned_options import pinned
 from legato.engine.progress import BuildProgress
 from legato.engine.resolve import Resolved, resolve
 from legato.errors import BackendError
 from legato.graphs.key import GraphKey
 from legato.graphs.modes import GraphPolicy
-from legato.kvcache.sizing import bytes_per_block
 from legato.sampling.near_ties import RELATIVE_TOLERANCE
 from legato.verify.key_checks import KeyChecks
 from legato.verify.layer_probe import LayerProbe, first_difference
@@ -200,18 +200,5 @@ class _Session:
 
 def _plain_options(options: EngineOptions, resolved: Resolved) -> EngineOptions:
     """Return options of an eager engine that has the same cache, limits and graph sizes as the user's."""
-    cache, sizes = resolved.config.cache, resolved.config.graph_sizes
-    block_bytes = bytes_per_block(resolved.layer_groups, cache.block_size, resolved.dtype.itemsize)
-    return replace(
-        options,
-        attention_backend=resolved.config.attention_backend,
-        kv_cache_memory_bytes=cache.num_blocks * block_bytes,
-        max_model_len=resolved.config.scheduler.max_model_len,
-        graph_policy=str(GraphPolicy.NONE),
-        graph_sizes=sizes,
-        graph_strict=False,
-        overlap=False,
-        enforce_eager=False,
-        compile="none",
-        compilation_config=None,
-    )
+    plain = pinned(options, resolved)
+    return replace(plain, graph_policy=str(GraphPolicy.NONE), graph_strict=False, overlap=False, compile="none")
