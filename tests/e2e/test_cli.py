@@ -15,6 +15,7 @@ from rich.console import Console
 from legato import LLM, SamplingParams
 from legato.cli.chat import Conversation
 from legato.cli.main import main
+from legato.graphs.modes import GraphPolicy
 from legato.results.rows_file import read_rows_file
 
 
@@ -246,6 +247,38 @@ def test_throughput_counts_tokens_and_how_the_steps_ran_and_adds_its_row_to_a_fi
     assert rows[0]["shares"]["full"] + rows[0]["shares"]["eager"] == pytest.approx(1)
     assert rows[0]["shares"]["full"] > 0.5
     assert "Throughput" in first.out
+
+
+def test_modes_measures_every_policy_and_draws_them(run: Run, tmp_path: Path) -> None:
+    file, plot = tmp_path / "modes.json", tmp_path / "modes.png"
+    workload = ("--batch-size", "1,2", "--input-len", "8", "--output-len", "4", "--iterations", "1", "--warmup", "0")
+    ended = run("bench modes", *workload, "--max-num-seqs", "2", "--output", str(file), "--plot", str(plot))
+    assert ended.code == 0, ended.err
+    rows = read_rows_file(file).rows
+    assert [row["policy"] for row in rows if row["case"] == "modes-b2"] == list(map(str, GraphPolicy))
+    assert all(other["equal_tokens"] == 1.0 for row in rows for other in row["speed_ups"])
+    assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+def test_startup_splits_a_fresh_process_into_parts_that_add_up(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "startup.json"
+    ended = run("bench startup", "--cold", "--output", str(file))
+    assert ended.code == 0, ended.err
+    start, graphs = read_rows_file(file).rows
+    assert (start["case"], graphs["case"]) == ("startup-cold", "graph-memory")
+    assert sum(start["phases"].values()) == pytest.approx(start["seconds"])
+    assert min(start["phases"].values()) >= 0
+    assert start["phases"]["import"] > 0.2
+    assert graphs["gib"] > 0
+    assert graphs["num_graphs"] > 0
+    assert "process start to first token" in ended.out
+
+
+def test_a_start_that_fails_shows_the_end_of_what_the_process_said(run: Run) -> None:
+    ended = run("bench startup", model="./nowhere")
+    assert ended.code == 1
+    assert "did not start" in ended.err
+    assert "ModelNotFoundError" in ended.err
 
 
 def test_a_peer_that_is_not_installed_is_named_with_the_way_to_install_it(run: Run) -> None:

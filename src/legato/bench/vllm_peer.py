@@ -46,10 +46,17 @@ class VllmPeer:
 
         Its ``generate`` returns finished requests only, which costs it the least; it tells no time in between.
         """
-        first_token_s, _ = self._timed(prompts, 1)
-        total_s, outputs = self._timed(prompts, output_len)
+        first_token_s, _ = self.generate_once(prompts, 1)
+        total_s, outputs = self.generate_once(prompts, output_len)
         token_ids = tuple(tuple(output.outputs[0].token_ids) for output in outputs)
         return Timing(first_token_s=first_token_s, total_s=total_s, token_ids=token_ids)
+
+    def generate_once(self, prompts: Prompts, output_len: int) -> tuple[float, list[Any]]:
+        """Return the seconds of one call of ``generate``, and its outputs."""
+        params = self._params(temperature=0, max_tokens=output_len, ignore_eos=True, detokenize=False)
+        started = time.perf_counter()
+        outputs = self._llm.generate([{"prompt_token_ids": list(ids)} for ids in prompts], params, use_tqdm=False)
+        return time.perf_counter() - started, outputs
 
     def add(self, request_id: str, prompt: tuple[int, ...], output_len: int) -> None:
         """Begin one greedy request, whose new tokens are returned as they come."""
@@ -71,12 +78,6 @@ class VllmPeer:
 
     def counts(self) -> None:
         """Return nothing: no record is kept."""
-
-    def _timed(self, prompts: Prompts, output_len: int) -> tuple[float, list[Any]]:
-        params = self._params(temperature=0, max_tokens=output_len, ignore_eos=True, detokenize=False)
-        started = time.perf_counter()
-        outputs = self._llm.generate([{"prompt_token_ids": list(ids)} for ids in prompts], params, use_tqdm=False)
-        return time.perf_counter() - started, outputs
 
 
 def import_vllm() -> Any:

@@ -1,20 +1,26 @@
 """``legato bench``: measurements that a user can repeat. Owns the commands; what they measure is bench's."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
 
 from legato.cli import bench_tables
-from legato.cli.bench_options import LatencyOptions, OutputOptions, ThroughputOptions
+from legato.cli.bench_engines import contestants, stepped_engines
+from legato.cli.bench_options import LatencyOptions, ModesOptions, OutputOptions, StartupOptions, ThroughputOptions
 from legato.cli.bench_progress import measuring
 from legato.cli.bench_result import hand_over
 from legato.cli.dataclass_options import takes_options
 from legato.config.options import EngineOptions
+from legato.graphs.modes import GraphPolicy
 
 if TYPE_CHECKING:  # they import torch
-    from legato.bench.contestant import Contestant, SteppedEngine
+    from collections.abc import Sequence
+
+    from legato.bench.contestant import Contestant
+    from legato.bench.latency import LatencyRow
     from legato.config.engine import EngineConfig
 
 app = typer.Typer(help="Measure speed, beside a peer in the same run.", no_args_is_help=True)
@@ -34,23 +40,36 @@ def latency(*, workload: LatencyOptions, output: OutputOptions, engine: EngineOp
 
     - `legato bench latency --dtype float32 --batch-size 1,8 --peer transformers --output result.json`
     """
-    from legato.bench.latency import Workload, measure
-
     console = Console(stderr=True)
-    contestants, config = _contestants(workload, engine.sized_for(max(workload.batch_size)), console)
-    what = Workload(
-        batch_sizes=workload.batch_size,
-        input_len=workload.input_len,
-        output_len=workload.output_len,
-        turns=workload.iterations,
-        warmup=workload.warmup,
-        vocab_size=config.model.vocab_size,
-        case_prefix=workload.case_prefix,
-    )
-    with measuring(console, "measuring", what.num_turns) as report:
-        rows = measure(contestants, what, report)
+    engines, config = contestants(workload, engine.sized_for(max(workload.batch_size)), console)
+    rows = _measured(workload, engines, config, workload.case_prefix, console)
     tables = (bench_tables.latency_table(rows), bench_tables.speed_up_table(rows))
     hand_over(rows, tables, config.device, output)
+
+
+@app.command()
+@takes_options
+def modes(*, workload: ModesOptions, output: OutputOptions, engine: EngineOptions) -> None:
+    """Measure one model under every graph policy, taking turns in one process over the same weights.
+
+    Example:
+
+    - `legato bench modes --batch-size 1,2,4,8 --plot modes.png`
+    """
+    from legato.bench.legato_contestant import contestant_per_policy
+    from legato.bench.modes_plot import draw_modes, require_matplotlib
+
+    if workload.plot is not None:
+        require_matplotlib()
+    console = Console(stderr=True)
+    engine = engine.sized_for(max(workload.batch_size))
+    engines = contestant_per_policy(engine, tuple(map(str, GraphPolicy)), console)
+    config = engines[0].core.config
+    rows = _measured(workload, engines, config, "modes", console)
+    hand_over(rows, (bench_tables.modes_table(rows),), config.device, output)
+    if workload.plot is not None:
+        draw_modes(rows, Path(workload.plot))
+        console.print(f"drew {workload.plot}", markup=False, highlight=False)
 
 
 @app.command()
@@ -69,7 +88,7 @@ def throughput(*, workload: ThroughputOptions, output: OutputOptions, engine: En
     console = Console(stderr=True)
     if engine.max_num_seqs is None:
         engine = replace(engine, max_num_seqs=workload.concurrency)
-    engines, config = _stepped_engines(workload, engine, console)
+    engines, config = stepped_engines(workload, engine, console)
     what = LoopWorkload(
         case=workload.case or f"closed-{workload.concurrency}",
         num_requests=workload.num_requests,
@@ -87,52 +106,54 @@ def throughput(*, workload: ThroughputOptions, output: OutputOptions, engine: En
     hand_over(rows, tables, config.device, output)
 
 
-def _contestants(
-    workload: LatencyOptions, engine: EngineOptions, console: Console
-) -> "tuple[list[Contestant], EngineConfig]":
-    """Build Legato once per policy, and the peer; return Legato's configuration too."""
-    if workload.peer_alone:
-        from legato.engine.resolve import resolve
+@app.command()
+@takes_options
+def startup(*, workload: StartupOptions, output: OutputOptions, engine: EngineOptions) -> None:
+    """Measure a fresh process from its start to the first token, by what the time goes into.
 
-        config = resolve(engine).config
-        return _peers(workload.peer, engine, config), config
-    from legato.bench.legato_contestant import LegatoContestant, contestant_per_policy
+    Example:
 
-    if len(workload.mode) > 1:
-        own = contestant_per_policy(engine, workload.mode, console)
-    else:
-        [policy] = workload.mode or (engine.graph_policy,)
-        own = [LegatoContestant("legato", replace(engine, graph_policy=policy), console)]
-    config = own[0].core.config
-    return [*own, *_peers(workload.peer, engine, config)], config
+    - `legato bench startup --cold --peer vllm --output result.json`
+    """
+    from legato.bench.startup import Startup, measure_startup
 
-
-def _peers(name: str, engine: EngineOptions, config: "EngineConfig") -> "list[Contestant]":
-    if name == "transformers":
-        from legato.bench.transformers_peer import TransformersPeer
-
-        return [TransformersPeer(engine.model, engine.load_format, config.dtype, config.device)]
-    if name == "vllm":
-        from legato.bench.vllm_peer import VllmPeer
-
-        return [VllmPeer(engine, config)]
-    return []
+    console = Console(stderr=True)
+    names = ["legato"] * (not workload.peer_alone) + [workload.peer] * (workload.peer != "none")
+    starts, graphs = [], []
+    for name in names:
+        what = Startup(
+            engine=name,
+            options=engine,
+            case=workload.case or ("startup-cold" if workload.cold else "startup-warm"),
+            cold=workload.cold,
+            iterations=workload.iterations,
+        )
+        with measuring(console, f"starting {name}", what.iterations) as report:
+            start, memory = measure_startup(what, report)
+        starts.append(start)
+        graphs += [] if memory is None else [memory]
+    tables = (bench_tables.startup_table(starts), bench_tables.graph_memory_table(graphs))
+    hand_over([*starts, *graphs], tables, engine.device, output)
 
 
-def _stepped_engines(
-    workload: ThroughputOptions, engine: EngineOptions, console: Console
-) -> "tuple[list[SteppedEngine], EngineConfig]":
-    """Build Legato, vLLM or both; return Legato's configuration too."""
-    from legato.engine.resolve import resolve
+def _measured(
+    workload: LatencyOptions | ModesOptions,
+    engines: "Sequence[Contestant]",
+    config: "EngineConfig",
+    case_prefix: str,
+    console: Console,
+) -> "list[LatencyRow]":
+    """Measure latency, with a bar."""
+    from legato.bench.latency import Workload, measure
 
-    engines: list[SteppedEngine] = []
-    config = resolve(engine).config
-    if not workload.peer_alone:
-        from legato.bench.legato_contestant import LegatoContestant
-
-        engines.append(LegatoContestant("legato", engine, console))
-    if workload.peer == "vllm":
-        from legato.bench.vllm_peer import VllmPeer
-
-        engines.append(VllmPeer(engine, config))
-    return engines, config
+    what = Workload(
+        batch_sizes=workload.batch_size,
+        input_len=workload.input_len,
+        output_len=workload.output_len,
+        turns=workload.iterations,
+        warmup=workload.warmup,
+        vocab_size=config.model.vocab_size,
+        case_prefix=case_prefix,
+    )
+    with measuring(console, "measuring", what.num_turns) as report:
+        return measure(engines, what, report)

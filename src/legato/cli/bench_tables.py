@@ -10,6 +10,7 @@ from legato.cli import tables
 if TYPE_CHECKING:  # they import torch
     from legato.bench.closed_loop import Latencies, ThroughputRow
     from legato.bench.latency import LatencyRow, Spread
+    from legato.bench.startup import GraphMemoryRow, StartupRow
 
 
 def latency_table(rows: "Sequence[LatencyRow]") -> Table:
@@ -27,6 +28,15 @@ def latency_table(rows: "Sequence[LatencyRow]") -> Table:
         for row in rows
     ]
     return tables.table("Latency, medians", columns, cells, numeric=columns[1:])
+
+
+def modes_table(rows: "Sequence[LatencyRow]") -> Table:
+    """Return milliseconds per token, a line per graph policy and a column per batch size."""
+    sizes = list(dict.fromkeys(row.batch_size for row in rows))
+    found = {(row.policy, row.batch_size): f"{row.tpot_ms:.3f}" for row in rows}
+    columns = ("graph policy", *(f"batch {size}" for size in sizes))
+    cells = [(policy, *(found[policy, size] for size in sizes)) for policy in dict.fromkeys(row.policy for row in rows)]
+    return tables.table("Milliseconds per token, medians", columns, cells, numeric=columns[1:])
 
 
 def speed_up_table(rows: "Sequence[LatencyRow]") -> Table:
@@ -81,6 +91,25 @@ def shares_table(rows: "Sequence[ThroughputRow]") -> Table:
         if (shares := row.shares) is not None
     ]
     return tables.table("Steps", columns, cells, numeric=columns[1:])
+
+
+def startup_table(rows: "Sequence[StartupRow]") -> Table:
+    """Return seconds by phase, a column per engine; the last line is all of it."""
+    starts = {f"{row.engine} {row.version}": row for row in rows}
+    phases = list(dict.fromkeys(name for row in starts.values() for name in row.phases))
+    cells = [
+        (name, *(f"{row.phases[name]:.2f}" if name in row.phases else None for row in starts.values()))
+        for name in phases
+    ]
+    total = ("process start to first token", *(f"{row.seconds:.2f}" for row in starts.values()))
+    return tables.table("Seconds of the start", ("phase", *starts), [*cells, total], numeric=starts)
+
+
+def graph_memory_table(rows: "Sequence[GraphMemoryRow]") -> Table:
+    """Return what the graphs of each engine take."""
+    columns = ("engine", "requests at most", "graphs", "GiB")
+    cells = [(row.engine, row.max_num_seqs, row.num_graphs, f"{row.gib:.3f}") for row in rows]
+    return tables.table("Graph memory", columns, cells, numeric=columns[1:])
 
 
 def _latencies(values: "Latencies") -> str:

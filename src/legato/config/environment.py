@@ -2,6 +2,17 @@
 
 import os
 from collections.abc import Iterable
+from pathlib import Path
+
+_COMPILE_CACHES = (
+    "TRITON_CACHE_DIR",
+    "TORCHINDUCTOR_CACHE_DIR",
+    "TORCH_EXTENSIONS_DIR",
+    "FLASHINFER_WORKSPACE_BASE",
+    "CUDA_CACHE_PATH",
+    "VLLM_CACHE_ROOT",
+)
+"""Variables that name folders of compiled kernels, of Legato's libraries and of its peers."""
 
 
 def debug() -> bool:
@@ -22,3 +33,9 @@ def cuda_home() -> str | None:
 def with_search_path(paths: Iterable[str]) -> dict[str, str]:
     """Return the environment for a child process that finds modules in ``paths``."""
     return os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+
+
+def with_fresh_caches(folder: Path | None) -> dict[str, str]:
+    """Return the environment for a child process that finds no compiled kernels; None: it finds the user's."""
+    fresh = {} if folder is None else {name: str(folder / name.lower()) for name in _COMPILE_CACHES}
+    return os.environ | fresh

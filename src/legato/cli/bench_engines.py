@@ -1,0 +1,64 @@
+"""From options to the engines that a measurement drives. Owns which are built, and with what."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from legato.cli.bench_options import LatencyOptions, ThroughputOptions
+from legato.config.options import EngineOptions
+
+if TYPE_CHECKING:  # they import torch
+    from legato.bench.contestant import Contestant, SteppedEngine
+    from legato.config.engine import EngineConfig
+
+
+def contestants(
+    workload: LatencyOptions, engine: EngineOptions, console: Console
+) -> "tuple[list[Contestant], EngineConfig]":
+    """Build Legato once per policy, and the peer; return Legato's configuration too."""
+    if workload.peer_alone:
+        from legato.engine.resolve import resolve
+
+        config = resolve(engine).config
+        return _peers(workload.peer, engine, config), config
+    from legato.bench.legato_contestant import LegatoContestant, contestant_per_policy
+
+    if len(workload.mode) > 1:
+        own = contestant_per_policy(engine, workload.mode, console)
+    else:
+        [policy] = workload.mode or (engine.graph_policy,)
+        own = [LegatoContestant("legato", replace(engine, graph_policy=policy), console)]
+    config = own[0].core.config
+    return [*own, *_peers(workload.peer, engine, config)], config
+
+
+def _peers(name: str, engine: EngineOptions, config: "EngineConfig") -> "list[Contestant]":
+    if name == "transformers":
+        from legato.bench.transformers_peer import TransformersPeer
+
+        return [TransformersPeer(engine.model, engine.load_format, config.dtype, config.device)]
+    if name == "vllm":
+        from legato.bench.vllm_peer import VllmPeer
+
+        return [VllmPeer(engine, config)]
+    return []
+
+
+def stepped_engines(
+    workload: ThroughputOptions, engine: EngineOptions, console: Console
+) -> "tuple[list[SteppedEngine], EngineConfig]":
+    """Build Legato, vLLM or both; return Legato's configuration too."""
+    from legato.engine.resolve import resolve
+
+    engines: list[SteppedEngine] = []
+    config = resolve(engine).config
+    if not workload.peer_alone:
+        from legato.bench.legato_contestant import LegatoContestant
+
+        engines.append(LegatoContestant("legato", engine, console))
+    if workload.peer == "vllm":
+        from legato.bench.vllm_peer import VllmPeer
+
+        engines.append(VllmPeer(engine, config))
+    return engines, config
