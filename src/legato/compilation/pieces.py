@@ -15,6 +15,8 @@ from torch import fx
 from legato.compilation.attend_operation import ATTEND
 
 _SIZES = (int, float, torch.SymInt, torch.SymFloat, torch.SymBool, torch.Size)
+_CHECKS = (torch._check, torch.ops.aten._assert_scalar.default)
+"""Of sizes, and of nothing else: a pass that reads a value on the host has been refused."""
 _VALUE = "example_value"
 """Where the tracer leaves what a node gives, as a tensor without memory."""
 
@@ -151,4 +153,4 @@ def _is_attend(node: fx.Node) -> bool:
 
 def _is_size(node: fx.Node) -> bool:
     """Return whether a node gives a size, or checks one."""
-    return isinstance(node.meta.get(_VALUE), _SIZES) or node.target is torch._check
+    return isinstance(node.meta.get(_VALUE), _SIZES) or node.target in _CHECKS

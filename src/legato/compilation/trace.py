@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch._dynamo
 from torch import fx
-from torch.fx.experimental.symbolic_shapes import ConstraintViolationError, ShapeEnv
+from torch.fx.experimental.symbolic_shapes import ConstraintViolationError, ShapeEnv, free_unbacked_symbols
 
 from legato.compilation.attend_operation import TracedAttention
 from legato.compilation.traced_forms import substitute_traced_forms
@@ -80,6 +80,7 @@ class _Keeper:
         self.graph = graph
         fake_mode = torch._guards.TracingContext.get().fake_mode
         assert fake_mode is not None and fake_mode.shape_env is not None
+        _refuse_host_reads(graph)
         _refuse_conditions(fake_mode.shape_env)
         return self._keep
 
@@ -88,14 +89,31 @@ class _Keeper:
         raise _Traced
 
 
+def _refuse_host_reads(graph: fx.GraphModule) -> None:
+    """Raise where the host would wait for a value, or a shape would depend on one."""
+    for node in graph.graph.nodes:
+        if free_unbacked_symbols(node.meta.get("example_value")):
+            lines = [line.strip() for line in (node.stack_trace or "").splitlines() if "File" in line]
+            raise ModelError(
+                "this model cannot be compiled: the host reads what the device computes",
+                {"found": node.format_node(), "place": lines[-1] if lines else node.name, "options": "--compile none"},
+            )
+
+
 def _refuse_conditions(shapes: ShapeEnv) -> None:
     """Raise where the graph holds for some numbers of tokens only."""
     for guard in shapes.guards:
-        condition = shapes.simplify(guard.expr)
-        if condition != True:  # noqa: E712  # an expression, which compares with a bool but is none
+        if guard.expr.is_Equality and all(side.is_Symbol for side in guard.expr.args):
+            continue  # that ids and positions are equally long
+        is_fixed = any(shapes.replace(symbol).is_number for symbol in guard.expr.free_symbols)
+        if is_fixed or shapes.simplify(guard.expr) != True:  # noqa: E712  # an expression, no bool
             raise ModelError(
                 "this model cannot be compiled: what it computes depends on the number of tokens",
-                {"found": condition, "place": guard.sloc.maybe_user_loc or guard.sloc.framework_loc},
+                {
+                    "found": guard.expr,
+                    "place": guard.sloc.maybe_user_loc or guard.sloc.framework_loc,
+                    "options": "--compile none",
+                },
             )
 
 
