@@ -1,6 +1,6 @@
 """Attention backends on one GPU: checked against a float32 oracle, timed inside CUDA graphs, tuned.
 
-    PYTHONPATH=src python benchmarks/attention_kernels.py --backends triton,flash_attn --tune --output attention.json
+    PYTHONPATH=src python benchmarks/attention_kernels.py --backends triton,flash_attn_3,flash_attn_2,flashinfer --tune --output attention.json
 
 Checks: every backend's ``forward`` on scattered blocks; what no sequence has written is not a number. A relative error
 ‖out - oracle‖ / ‖oracle‖ above the dtype's bound makes the exit status 1.
@@ -16,7 +16,6 @@ import platform
 import re
 import sys
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -27,28 +26,18 @@ from graph_timing import time_calls
 
 from legato.attention.graph_support import GraphSupport
 from legato.attention.protocol import AttentionBackend
-from legato.attention.registry import BACKENDS, load_backend
+from legato.attention.registry import backends_named, load_backend
 from legato.device.facts import DeviceFacts
 from legato.device.registry import open_device
 from legato.errors import BackendError
 from legato.kernels.paged_attention import paged_attention_reference
 
-UNREGISTERED = {"triton": "legato.attention.backends.triton:TritonBackend"}
 BOUNDS = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1e-2}
-
-
-def backend_class(name: str) -> type[AttentionBackend]:
-    """Return a registered backend, or one of this repository that is not registered yet."""
-    if name in BACKENDS:
-        return load_backend(name)
-    module, _, attribute = UNREGISTERED[name].partition(":")
-    backend: type[AttentionBackend] = getattr(import_module(module), attribute)
-    return backend
 
 
 def build(name: str, case: Case, facts: DeviceFacts) -> AttentionBackend | str:
     """Return the backend for a case, or why it cannot serve it."""
-    backend, setup = backend_class(name), case.setup(facts)
+    backend, setup = load_backend(name), case.setup(facts)
     try:
         backend.support(setup, case.spec)
     except BackendError as error:
@@ -171,7 +160,7 @@ def main() -> int:
     parser.add_argument("--checks", type=re.compile, default=re.compile(""), help="names of cases, as an expression")
     parser.add_argument("--output", type=Path, help="JSON file for all results")
     arguments = parser.parse_args()
-    names = arguments.backends.split(",")
+    names = [name for given in arguments.backends.split(",") for name in backends_named(given)]
     device = torch.device("cuda")
     facts = open_device("cuda").facts
     results: dict[str, Any] = {"environment": environment(facts)}
