@@ -1,5 +1,7 @@
 """Building an engine. Owns the order: decide, load, allocate, capture; and what the terminal shows meanwhile."""
 
+from dataclasses import replace
+
 import torch
 from rich.console import Console
 
@@ -8,24 +10,22 @@ from legato.attention.protocol import AttentionBackend
 from legato.config.options import EngineOptions
 from legato.engine.compiling import compiled, piece_compiler
 from legato.engine.core import EngineCore
+from legato.engine.kv_sizing import first_caches, memory_report, size_cache, synthetic_limits
 from legato.engine.overlap import OverlappedEngineCore
 from legato.engine.progress import BuildProgress
 from legato.engine.resolve import Resolved, resolve
 from legato.engine.tracing import open_trace
 from legato.errors import GraphPolicyError
-from legato.kvcache.storage import allocate
 from legato.loading.load_tokenizer import load_tokenizer
 from legato.models.build import build_model
 from legato.models.causal_lm import CausalLM
 from legato.observability.records import StepLog
-from legato.observability.trace import Tracer
 from legato.plan.planner import Planner
 from legato.runner.buffers import StepBuffers
 from legato.runner.device_state import DeviceState
 from legato.runner.graph_capture import DroppedKey
 from legato.runner.model_runner import ModelRunner
 from legato.runner.step_program import CausalModel, StepProgram
-from legato.runner.synthetic import SyntheticLimits
 from legato.sampling.state import SamplingState
 from legato.scheduler.scheduler import Scheduler
 
@@ -48,14 +48,18 @@ def build_engine(
     if model is None:
         model = load_model(resolved, show)
     log = StepLog()
-    model = compiled(resolved, model, compiler, show)
-    runner = _build_runner(resolved, model, _build_backend(resolved, show), log, trace)
+    program = _build_program(resolved, compiled(resolved, model, compiler, show), _build_backend(resolved, show))
+    resolved, profile = size_cache(resolved, options, program)
+    limits = synthetic_limits(resolved, resolved.config.cache.num_blocks)
+    runner = ModelRunner(resolved.device, program, resolved.catalog, limits, log, trace)
     with show.capturing(len(resolved.catalog.keys)) as captured:
         dropped = runner.capture(captured)
     show.captured(runner.graphs.graphs.values(), dropped)
+    memory = memory_report(resolved, profile, runner)
+    show.memory(memory)
     if resolved.config.graph_strict and dropped:
         raise _strict_error(dropped)
-    config = resolved.config
+    config = replace(resolved.config, decisions=(*resolved.config.decisions, *memory.wrong_estimate()))
     core = OverlappedEngineCore if config.overlap else EngineCore
     return core(
         config=config,
@@ -65,6 +69,7 @@ def build_engine(
         runner=runner,
         step_log=log,
         dropped=dropped,
+        memory=memory,
         trace=trace,
     )
 
@@ -94,24 +99,16 @@ def _build_backend(resolved: Resolved, show: BuildProgress) -> AttentionBackend:
     return backend
 
 
-def _build_runner(
-    resolved: Resolved, model: CausalModel, backend: AttentionBackend, log: StepLog, trace: Tracer
-) -> ModelRunner:
-    """Allocate everything that graphs read, once."""
+def _build_program(resolved: Resolved, model: CausalModel, backend: AttentionBackend) -> StepProgram:
+    """Allocate everything that graphs read, once; of a cache whose size is measured, a first one."""
     config, device = resolved.config, resolved.device.torch_device
     scheduler, cache = config.scheduler, config.cache
     max_blocks = -(-scheduler.max_model_len // cache.block_size)
     with torch.inference_mode():
-        program = StepProgram(
+        return StepProgram(
             model=model,
             backend=backend,
-            caches=allocate(
-                resolved.layer_groups,
-                num_blocks=cache.num_blocks,
-                block_size=cache.block_size,
-                dtype=resolved.dtype,
-                device=device,
-            ),
+            caches=first_caches(resolved),
             buffers=StepBuffers.create(
                 max_num_seqs=scheduler.max_num_seqs,
                 max_num_batched_tokens=scheduler.max_num_batched_tokens,
@@ -124,14 +121,6 @@ def _build_runner(
             sampling=SamplingState(scheduler.max_num_seqs, config.model.vocab_size, device),
             block_size=cache.block_size,
         )
-    limits = SyntheticLimits(
-        max_num_seqs=scheduler.max_num_seqs,
-        max_model_len=scheduler.max_model_len,
-        num_blocks=cache.num_blocks,
-        block_size=cache.block_size,
-        vocab_size=config.model.vocab_size,
-    )
-    return ModelRunner(resolved.device, program, resolved.catalog, limits, log, trace)
 
 
 def _strict_error(dropped: list[DroppedKey]) -> GraphPolicyError:

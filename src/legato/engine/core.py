@@ -6,6 +6,7 @@ from typing import Any
 
 from legato.config.engine import EngineConfig
 from legato.engine.graph_report import graph_report
+from legato.engine.memory import MemoryReport
 from legato.flow.request import Request
 from legato.flow.request_update import RequestUpdate
 from legato.loading.tokenizer import Tokenizer
@@ -31,6 +32,7 @@ class EngineCore:
         runner: ModelRunner,
         step_log: StepLog,
         dropped: list[DroppedKey],
+        memory: MemoryReport,
         trace: Tracer = NO_TRACE,
     ) -> None:
         self.config = config
@@ -40,6 +42,7 @@ class EngineCore:
         self._planner = planner
         self._runner = runner
         self._dropped = dropped
+        self._memory = memory
         self._trace = trace
 
     @property
@@ -108,9 +111,17 @@ class EngineCore:
             graph_replays=dict(log.replays),
             graph_padding_tokens=log.padding_tokens,
             graph_capture_seconds=sum(graph.capture_ms for graph in graphs) / 1e3,
-            graph_bytes=sum(graph.num_bytes for graph in graphs),
+            graph_bytes=self._runner.graph_bytes,
         )
 
     def graph_report(self) -> dict[str, Any]:
-        """Return policy, decisions and catalog with what each graph cost, as JSON values."""
-        return graph_report(self.config, self._runner.catalog, self._runner.graphs.graphs, self._dropped)
+        """Return policy, decisions, memory, and the catalog with what each graph cost, as JSON values."""
+        runner = self._runner
+        return graph_report(
+            self.config,
+            runner.catalog,
+            runner.graphs.graphs,
+            self._dropped,
+            shared_bytes=runner.graph_pool_bytes,
+            memory=replace(self._memory, graphs=runner.graph_bytes),
+        )

@@ -1,9 +1,11 @@
 """The graphs of an engine as JSON values, captured or only planned."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from legato.config.engine import EngineConfig
+from legato.engine.memory import MemoryReport
 from legato.graphs.captured import CapturedGraph
 from legato.graphs.catalog import Catalog
 from legato.graphs.key import GraphKey
@@ -15,10 +17,14 @@ def graph_report(
     catalog: Catalog,
     graphs: Mapping[GraphKey, CapturedGraph],
     dropped: Sequence[DroppedKey],
+    *,
+    shared_bytes: int | None,
+    memory: MemoryReport,
 ) -> dict[str, Any]:
-    """Return ``policy``, ``decisions``, ``catalog`` (one entry per key) and ``dropped``.
+    """Return ``policy``, ``decisions``, ``catalog`` (one entry per key), ``dropped`` and ``memory`` in bytes.
 
-    ``bytes``, ``nodes`` and ``capture_ms`` are null for a key that is not captured.
+    ``bytes``, ``nodes`` and ``capture_ms`` are null for a key that is not captured. The bytes of all keys and
+    ``shared_bytes``, in which they compute, are ``graphs`` of ``memory``.
     """
     return {
         "policy": config.graph_policy,
@@ -32,6 +38,8 @@ def graph_report(
         ],
         "catalog": [_entry(key, config.attention_backend, graphs.get(key)) for key in catalog.keys],
         "dropped": [{"key": str(drop.key), "reason": str(drop.reason), "detail": drop.detail} for drop in dropped],
+        "shared_bytes": shared_bytes,
+        "memory": asdict(memory),
     }
 
 

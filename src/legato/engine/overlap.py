@@ -28,6 +28,7 @@ class OverlappedEngineCore(EngineCore):
             runner=core.runner,
             step_log=core.step_log,
             dropped=core._dropped,
+            memory=core._memory,
             trace=core._trace,
         )
 

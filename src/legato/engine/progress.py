@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from legato.config.engine import Decision
+from legato.engine.memory import MemoryReport
 from legato.graphs.captured import CapturedGraph
 from legato.graphs.key import GraphKey
 from legato.loading.stored_tensor import LoadReport
@@ -45,6 +46,12 @@ class BuildProgress:
             names = ", ".join(report.unexpected[:3])
             text = f"{len(report.unexpected)} tensors are not used: {names}, …"
             self._console.print(text, style="yellow", markup=False, highlight=False)
+
+    def memory(self, report: MemoryReport) -> None:
+        """Print what the device's memory is used for; in yellow, an estimate that was wrong."""
+        self._console.print(f"[dim]{report}[/dim]", highlight=False)
+        for decision in report.wrong_estimate():
+            self._console.print(str(decision), style="yellow", markup=False, highlight=False)
 
     @contextmanager
     def compiling(self, backend: str) -> Iterator[Callable[[int, int, str], None]]:
@@ -95,12 +102,9 @@ class BuildProgress:
             yield lambda done, total, key: progress.update(task, completed=done, description=str(key))
 
     def captured(self, graphs: Collection[CapturedGraph], dropped: Collection[DroppedKey]) -> None:
-        """Print how many graphs serve and what they took; every dropped one with its reason."""
+        """Print how many graphs serve and how long that took; every dropped one with its reason."""
         seconds = sum(graph.capture_ms for graph in graphs) / 1e3
-        megabytes = sum(graph.num_bytes for graph in graphs) / 1e6
-        self._console.print(
-            f"[dim]captured {len(graphs)} graphs in {seconds:.2f} s, {megabytes:.1f} MB[/dim]", highlight=False
-        )
+        self._console.print(f"[dim]captured {len(graphs)} graphs in {seconds:.2f} s[/dim]", highlight=False)
         for drop in dropped:
             text = f"dropped {drop.key}: {drop.reason}: {drop.detail}"
             self._console.print(text, style="red", markup=False, highlight=False)

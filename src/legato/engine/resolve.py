@@ -2,7 +2,7 @@
 device, and reads configuration files only: no weight is touched and nothing is allocated.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -15,7 +15,7 @@ from legato.device.protocol import Device
 from legato.device.registry import open_device
 from legato.engine.defaults import DEFAULTS, DeviceDefaults
 from legato.engine.graph_options import graph_request
-from legato.engine.memory import kv_budget_bytes
+from legato.engine.memory import kv_is_measured, planned_kv_bytes
 from legato.errors import ConfigError
 from legato.graphs.catalog import Catalog, GraphLimits, KeyIntsOf, build_catalog
 from legato.graphs.policy import resolve_policy
@@ -31,6 +31,8 @@ class Resolved:
     """What the engine will be built from."""
 
     config: EngineConfig
+    kv_is_measured: bool
+    """Whether ``config.cache.num_blocks`` is only likely, until :func:`with_measured_cache` sets it."""
     source: ModelSource
     device: Device
     dtype: torch.dtype
@@ -54,7 +56,7 @@ def resolve(options: EngineOptions) -> Resolved:
     dtype = getattr(torch, model.dtype if options.dtype == "auto" else options.dtype)
     groups = model_class(model.architecture).layer_groups(model)
     defaults = DEFAULTS[device.facts.kind]
-    cache, max_model_len = _cache(options, model, groups, dtype, kv_budget_bytes(options, device, model, dtype))
+    cache, max_model_len = _cache(options, model, groups, dtype, planned_kv_bytes(options, device, model, dtype))
     scheduler = _scheduler(options, defaults, max_model_len)
     setup = AttentionSetup(
         model=model,
@@ -92,6 +94,7 @@ def resolve(options: EngineOptions) -> Resolved:
     )
     return Resolved(
         config=config,
+        kv_is_measured=kv_is_measured(options, device),
         source=source,
         device=device,
         dtype=dtype,
@@ -102,6 +105,19 @@ def resolve(options: EngineOptions) -> Resolved:
         catalog=catalog,
         key_ints=key_ints,
     )
+
+
+def with_measured_cache(resolved: Resolved, options: EngineOptions, budget_bytes: int) -> Resolved:
+    """Return ``resolved`` with a cache of ``budget_bytes``; everything else was decided before and stays.
+
+    Sequences are shortened where the cache holds none of the planned length. Raises ConfigError where the user asked
+    for that length.
+    """
+    config = resolved.config
+    cache, longest = _cache(options, config.model, resolved.layer_groups, resolved.dtype, budget_bytes)
+    max_model_len = min(longest, config.scheduler.max_model_len)
+    scheduler = replace(config.scheduler, max_model_len=max_model_len)
+    return replace(resolved, config=replace(config, cache=cache, scheduler=scheduler))
 
 
 def _cache(
@@ -173,7 +189,9 @@ def _key_ints_of(choice: BackendChoice, setup: AttentionSetup) -> KeyIntsOf:
 
 
 def _backend_decisions(options: EngineOptions, choice: BackendChoice) -> tuple[Decision, ...]:
-    if options.attention_backend != "auto":
+    requested = options.attention_backend
+    if requested == choice.name:
         return ()
-    reason = "; ".join(f"{name}: {why}" for name, why in choice.passed_over) or "first of the registry that serves"
-    return (Decision(subject="attention backend", requested="auto", given=choice.name, reason=reason),)
+    first = "first of the registry that serves" if requested == "auto" else f"what {requested!r} stands for"
+    reason = "; ".join(f"{name}: {why}" for name, why in choice.passed_over) or first
+    return (Decision(subject="attention backend", requested=requested, given=choice.name, reason=reason),)

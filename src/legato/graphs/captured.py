@@ -21,7 +21,7 @@ class CapturedGraph:
 
     @property
     def num_bytes(self) -> int:
-        """Memory that the graph keeps between replays."""
+        """Memory of this graph alone, beside what all graphs share."""
         return sum(part.num_bytes for part in self.parts if not isinstance(part, EagerCall))
 
     @property
@@ -35,11 +35,14 @@ class GraphStore:
 
     def __init__(self, epoch: BufferEpoch) -> None:
         self._epoch = epoch
+        self._fresh_in: int | None = None
+        """Epoch that all graphs were found to be of."""
         self.graphs: dict[GraphKey, CapturedGraph] = {}
 
     def add(self, graph: CapturedGraph) -> None:
         """Keep a graph."""
         self.graphs[graph.key] = graph
+        self._fresh_in = None
 
     def drop(self, key: GraphKey) -> None:
         """Forget a graph."""
@@ -48,7 +51,11 @@ class GraphStore:
     def stale_keys(self) -> list[GraphKey]:
         """Return the keys whose buffers have moved since their capture."""
         epoch = self._epoch.current()
-        return [key for key, graph in self.graphs.items() if graph.epoch != epoch]
+        if epoch == self._fresh_in:
+            return []
+        stale = [key for key, graph in self.graphs.items() if graph.epoch != epoch]
+        self._fresh_in = None if stale else epoch
+        return stale
 
     def replay(self, key: GraphKey, *, checked: bool = False) -> None:
         """Run one graph. ``checked``: :meth:`stale_keys` was asked since anything could move.

@@ -91,6 +91,21 @@ class GraphCapturer:
         The seeds choose the batches that prove and that are captured over; ``observe`` adds what else is to be
         compared, given the number of real tokens. Returns a DroppedKey where there is no graph to compare with.
         """
+        try:
+            return self._prove(key, proving_seed, capturing_seed, observe)
+        except torch.OutOfMemoryError as error:
+            detail = f"out of memory: {str(error).splitlines()[0]}"
+        self._device.release_unused_memory()
+        return DroppedKey(key=key, reason=Reason.CAPTURE_FAILED, detail=detail)
+
+    def _prove(
+        self,
+        key: GraphKey,
+        proving_seed: int,
+        capturing_seed: int,
+        observe: Callable[[int], Mapping[str, torch.Tensor]],
+    ) -> Proof | DroppedKey:
+        """Do what :meth:`prove` says; memory may run out anywhere."""
         program, shape = self._program, shape_of(key, self._limits.max_num_seqs)
         proving, capturing = (make_batch(shape, self._limits, seed) for seed in (proving_seed, capturing_seed))
         canary = Canary(program, key, shape, proving)
@@ -107,6 +122,8 @@ class GraphCapturer:
         try:
             parts = SegmentedCapture(self._device)
             captured = parts.capture(lambda: self._run(key, shape, parts), whole=key.mode is GraphMode.FULL)
+        except torch.OutOfMemoryError:
+            raise
         except (LegatoError, RuntimeError) as error:
             return DroppedKey(key=key, reason=Reason.CAPTURE_FAILED, detail=str(error))
         elapsed_ms = (time.perf_counter() - started) * 1e3
@@ -118,6 +135,8 @@ class GraphCapturer:
             self._store.replay(key)
         except StaleGraphError as error:
             return DroppedKey(key=key, reason=Reason.STALE_EPOCH, detail=str(error))
+        except torch.OutOfMemoryError:
+            raise
         except RuntimeError as error:
             return DroppedKey(key=key, reason=Reason.CANARY_FAILED, detail=f"the replay raised: {error}")
         return Proof(expected=expected, given=results())

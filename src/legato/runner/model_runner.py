@@ -7,7 +7,9 @@ before the last one is collected.
 
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -20,12 +22,13 @@ from legato.flow.step_output import StepOutput
 from legato.graphs.captured import GraphStore
 from legato.graphs.catalog import Catalog
 from legato.graphs.epoch import BufferEpoch
+from legato.graphs.key import GraphKey
 from legato.graphs.modes import GraphMode, SamplerVariant
 from legato.observability.reasons import Reason
 from legato.observability.records import StepLog, StepRecord
 from legato.observability.trace import NO_TRACE, Tracer
 from legato.runner.buffers import FROM_STATE, NUM_STAGING_ARRAYS
-from legato.runner.graph_capture import CaptureProgress, DroppedKey, GraphCapturer, shape_of
+from legato.runner.graph_capture import CaptureProgress, DroppedKey, GraphCapturer
 from legato.runner.inputs import StepShape
 from legato.runner.step_program import StepProgram
 from legato.runner.step_results import PendingResults, enqueue_results, read_results
@@ -62,23 +65,29 @@ class ModelRunner:
         self._log = log
         self._trace = trace
         epoch = BufferEpoch()
-        epoch.watch(program.buffers.tensors)
-        epoch.watch(program.state.tensors)
-        key_names = {layer: f"{layer} key" for layer in program.caches}  # made once: addresses are read at every step
-        value_names = {layer: f"{layer} value" for layer in program.caches}
-        epoch.watch(lambda: {key_names[layer]: cache.key for layer, cache in program.caches.items()})
-        epoch.watch(lambda: {value_names[layer]: cache.value for layer, cache in program.caches.items()})
+        epoch.watch(lambda: program.buffers.tensors().values())
+        epoch.watch(lambda: program.state.tensors().values())
+        epoch.watch(lambda: [cache.key for cache in program.caches.values()])
+        epoch.watch(lambda: [cache.value for cache in program.caches.values()])
         self.epoch = epoch
         self._launched: deque[Event] = deque()
         """Ends of the latest steps, as many as there are staging arrays."""
         self.graphs = GraphStore(epoch)
+        self.graph_pool_bytes = 0
+        """What all graphs share for what they compute on the way."""
         self.catalog = catalog
         """Keys that may be replayed; empty of graphs until :meth:`capture`."""
 
     def capture(self, progress: CaptureProgress) -> list[DroppedKey]:
         """Capture and prove every key of the catalog; return those that cannot serve. No request may be in flight."""
         self.catalog, dropped = self.capturer(self.graphs).capture_all(self.catalog, progress)
+        self.graph_pool_bytes = self._device.graph_pool_bytes()
         return dropped
+
+    @property
+    def graph_bytes(self) -> int:
+        """Memory of all graphs, what they share included."""
+        return self.graph_pool_bytes + sum(graph.num_bytes for graph in self.graphs.graphs.values())
 
     def capturer(self, store: GraphStore) -> GraphCapturer:
         """Return what captures this runner's step into ``store``, its own or one whose graphs are to be examined."""
@@ -107,10 +116,9 @@ class ModelRunner:
         with self._trace.span("prepare"):
             self._program.buffers.swap_staging()
             self._apply_row_changes(batch)
-            shape = self._shape(plan)
-            self._fill_inputs(plan, batch, shape)
+            self._fill_inputs(plan, batch)
         with self._trace.span("forward" if plan.key is None else "replay"):
-            self._run(plan, shape)
+            self._run(plan)
         with self._trace.span("sample"):
             if not plan.sample_in_graph:
                 self._sample_eagerly(plan)
@@ -120,7 +128,6 @@ class ModelRunner:
         launch_us = (time.perf_counter() - started) * 1e6
         return InFlightStep(plan=plan, batch=batch, results=results, done=done, launch_us=launch_us)
 
-    @torch.inference_mode()
     def collect(self, step: InFlightStep) -> StepOutput:
         """Wait for a step and return its tokens, in the order of the batch's requests."""
         waiting = time.perf_counter()
@@ -147,33 +154,29 @@ class ModelRunner:
             sampling.admit(admission.row, admission.request, admission.output_token_ids)
         state.append_blocks(batch.block_appends)
 
-    def _shape(self, plan: ExecutionPlan) -> StepShape:
+    def _fill_inputs(self, plan: ExecutionPlan, batch: ScheduledBatch) -> None:
+        buffers, num_reqs = self._program.buffers, plan.num_reqs_padded
+        buffers.rows.fill(plan.rows, num_reqs)
+        if (plan.shape if plan.key is None else plan.key).query_len == 1:
+            return  # the rows have everything else
+        token_ids: list[int] = []
+        for request in batch.requests:
+            token_ids += (FROM_STATE,) if request.is_decode else request.token_ids
+        query_lens = [request.query_len for request in batch.requests]
+        buffers.fill_tokens(plan.rows, query_lens, token_ids, num_reqs=num_reqs, num_tokens=plan.num_tokens_padded)
+
+    def _run(self, plan: ExecutionPlan) -> None:
         if plan.key is not None:
-            return shape_of(plan.key, self.limits.max_num_seqs)
-        return StepShape(
+            self.graphs.replay(plan.key, checked=True)
+            return
+        shape = StepShape(
             num_tokens=plan.num_tokens_padded,
             num_reqs=plan.num_reqs_padded,
             query_len=plan.shape.query_len,
             max_query_len=plan.max_query_len,
             key_ints=plan.shape.key_ints,
         )
-
-    def _fill_inputs(self, plan: ExecutionPlan, batch: ScheduledBatch, shape: StepShape) -> None:
-        buffers = self._program.buffers
-        buffers.rows.fill(plan.rows, shape.num_reqs)
-        if shape.query_len == 1:
-            return
-        token_ids: list[int] = []
-        for request in batch.requests:
-            token_ids += (FROM_STATE,) if request.is_decode else request.token_ids
-        query_lens = [request.query_len for request in batch.requests]
-        buffers.fill_tokens(plan.rows, query_lens, token_ids, num_reqs=shape.num_reqs, num_tokens=shape.num_tokens)
-
-    def _run(self, plan: ExecutionPlan, shape: StepShape) -> None:
-        if plan.key is not None:
-            self.graphs.replay(plan.key, checked=True)
-        else:
-            self._program.forward(shape)
+        self._program.forward(shape)
 
     def _sample_eagerly(self, plan: ExecutionPlan) -> None:
         """Finish a step that ended before sampling, on the real requests alone."""
@@ -195,6 +198,10 @@ class ModelRunner:
             self._program.sampling.observe(upload(np.array(rows), sampled.device), sampled[: len(rows)])
 
 
+_written: Callable[[GraphKey], str] = lru_cache(maxsize=1024)(str)
+"""Returns a key as records name it; a decoding engine asks for the same few at every step."""
+
+
 def _record(plan: ExecutionPlan, host_us: float) -> StepRecord:
     return StepRecord(
         step=plan.step,
@@ -202,7 +209,7 @@ def _record(plan: ExecutionPlan, host_us: float) -> StepRecord:
         requested=str(plan.requested),
         mode=str(plan.mode),
         reason=plan.reason,
-        key=None if plan.key is None else str(plan.key),
+        key=None if plan.key is None else _written(plan.key),
         num_reqs=plan.shape.num_reqs,
         num_tokens=plan.shape.num_tokens,
         num_tokens_padded=plan.num_tokens_padded,

@@ -1,0 +1,75 @@
+"""What steps and graphs take beside weights and cache, by running a few of them. Owns the order of the measurements.
+
+Runs over a cache of a few blocks, before the real one is allocated: what is left after it is the cache's.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from legato.device.protocol import Device
+from legato.graphs.captured import GraphStore
+from legato.graphs.catalog import Catalog
+from legato.graphs.estimate import estimate_bytes, sample_keys
+from legato.graphs.modes import SamplerVariant
+from legato.runner.graph_capture import DroppedKey, GraphCapturer, frozen_garbage_collection
+from legato.runner.inputs import StepShape
+from legato.runner.step_program import StepProgram
+from legato.runner.synthetic import SyntheticLimits, install, make_batch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryProfile:
+    """Bytes beside weights, buffers and cache."""
+
+    activations: int
+    """The most that a step without graphs takes while it runs."""
+    graph_pool: int
+    """What all graphs share; in use already."""
+    graphs: int
+    """What the graphs of the catalog will take beside it, estimated."""
+
+    @property
+    def graphs_in_all(self) -> int:
+        """The estimate that is compared with what the captured graphs take."""
+        return self.graph_pool + self.graphs
+
+
+def profile_memory(
+    device: Device,
+    program: StepProgram,
+    capturer: GraphCapturer,
+    store: GraphStore,
+    catalog: Catalog,
+    limits: SyntheticLimits,
+    largest: StepShape,
+) -> MemoryProfile:
+    """Return what a step of shape ``largest`` takes, and what the graphs of ``catalog`` will.
+
+    ``capturer`` fills ``store``, whose graphs are dropped again; their pool stays for the graphs to come.
+    """
+    with torch.inference_mode(), frozen_garbage_collection():
+        activations = _activation_bytes(device, program, limits, largest)
+        samples = sample_keys(catalog.keys)
+        for key in samples:
+            if isinstance(capturer.prove(key), DroppedKey):
+                store.drop(key)
+        sampled = {key: graph.num_bytes for key, graph in store.graphs.items()}
+        pool = device.graph_pool_bytes()
+        for key in samples:
+            store.drop(key)
+        capturer.clear()
+    device.release_unused_memory()
+    return MemoryProfile(activations=activations, graph_pool=pool, graphs=estimate_bytes(catalog.keys, sampled))
+
+
+def _activation_bytes(device: Device, program: StepProgram, limits: SyntheticLimits, shape: StepShape) -> int:
+    """Run one step without graphs and return what the allocator kept of it."""
+    device.release_unused_memory()
+    install(make_batch(shape, limits, seed=0), shape, program.buffers, program.state)
+    program.forward(shape)
+    program.head(shape, SamplerVariant.GENERAL)
+    device.synchronize()
+    free = device.memory_free_bytes()
+    device.release_unused_memory()
+    return max(0, device.memory_free_bytes() - free)
