@@ -1,6 +1,6 @@
 """Attention backends on one GPU: checked against a float32 oracle, timed inside CUDA graphs, tuned.
 
-    PYTHONPATH=src python benchmarks/attention_kernels.py --backends triton,flash_attn_3,flash_attn_2,flashinfer --tune --output attention.json
+    PYTHONPATH=src python benchmarks/attention_kernels.py --backends auto --tune --output attention.json
 
 Checks: every backend's ``forward`` on scattered blocks; what no sequence has written is not a number. A relative error
 ‖out - oracle‖ / ‖oracle‖ above the dtype's bound makes the exit status 1.

@@ -96,6 +96,8 @@ def test_choices_made_for_the_user_are_decisions_with_reasons(folder: Path) -> N
     assert decisions.keys() == {"attention backend", "graph policy"}
     assert all(decision.reason for decision in decisions.values())
     assert ask(folder, attention_backend="reference", graph_policy="full").config.decisions == ()
+    (named,) = ask(folder, attention_backend="TORCH_SDPA", graph_policy="full").config.decisions
+    assert (named.requested, named.given) == ("TORCH_SDPA", "torch_sdpa")
 
 
 def test_the_catalog_reaches_every_limit_of_the_scheduler(folder: Path) -> None:
