@@ -13,6 +13,9 @@ from legato.sampling.noise import log_exponential
 from legato.sampling.processors import process
 from legato.sampling.state import RowParams, SamplingState
 
+_ELEMENTS_AT_ONCE = 1 << 22
+"""Logits that are drawn from together: enough to fill a GPU, and what a sort needs beside them stays at 200 MB."""
+
 
 def sample(
     logits: torch.Tensor,  # [num_reqs, vocab] any float type; not changed
@@ -26,9 +29,24 @@ def sample(
     ``variant`` must serve every real row (:func:`~legato.flow.sampler_variant.variant_of`); a larger one gives the
     same tokens. Probabilities are computed in float32. After GENERAL, pass the result to ``state.observe``.
     """
-    logits = logits.to(torch.float32)
     if variant is SamplerVariant.GREEDY:
         return logits.argmax(dim=-1)
+    num_reqs, vocab_size = logits.shape
+    size = max(1, _ELEMENTS_AT_ONCE // vocab_size)
+    tokens = [
+        _sample_rows(
+            logits[start : start + size], rows[start : start + size], positions[start : start + size], state, variant
+        )
+        for start in range(0, num_reqs, size)
+    ]
+    return tokens[0] if len(tokens) == 1 else torch.cat(tokens)
+
+
+def _sample_rows(
+    logits: torch.Tensor, rows: torch.Tensor, positions: torch.Tensor, state: SamplingState, variant: SamplerVariant
+) -> torch.Tensor:
+    """Do what :func:`sample` says for so few rows that a dozen tensors of their logits' size do not matter."""
+    logits = logits.to(torch.float32)
     params = state.gather(rows)
     if variant is SamplerVariant.GENERAL:
         logits = process(logits, rows, positions, state, params)

@@ -14,6 +14,7 @@ from transformers.generation.logits_process import (
 )
 
 from legato.graphs.modes import SamplerVariant
+from legato.sampling import sampler
 from legato.sampling.sampler import kept, sample
 
 VOCAB = 97
@@ -53,6 +54,19 @@ def test_a_seed_gives_the_same_tokens_alone_in_a_batch_and_on_another_row(varian
         batch = torch.cat([random_logits(2, seed=position), logits, random_logits(1, seed=position)])
         tokens = sample(batch, row_numbers(3, 0, 5, 1), row_numbers(7, 9, position, 2), crowd, variant)
         assert tokens[2] == expected[0]
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_rows_drawn_a_few_at_a_time_get_the_tokens_of_all_at_once(
+    variant: SamplerVariant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests = [request_of(seed=seed, temperature=0.9, top_p=0.8, presence_penalty=0.5) for seed in range(7)]
+    state, logits = state_of(*requests, vocab_size=VOCAB), random_logits(7)
+    rows = row_numbers(6, 0, 5, 1, 4, 2, 3)
+    expected = sample(logits, rows, torch.arange(7), state, variant)
+    for rows_at_once in (3, 1, 0):
+        monkeypatch.setattr(sampler, "_ELEMENTS_AT_ONCE", rows_at_once * VOCAB)
+        assert sample(logits, rows, torch.arange(7), state, variant).tolist() == expected.tolist()
 
 
 def test_an_unfiltered_row_draws_the_same_token_in_every_variant() -> None:
