@@ -1,11 +1,11 @@
 """The addresses that graphs were captured over. Owns the count of their moves; a graph of an older epoch is stale."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 
 import torch
 
-BufferGetter = Callable[[], Mapping[str, torch.Tensor]]
-"""Returns the buffers as their owner holds them now, by name."""
+BufferGetter = Callable[[], Iterable[torch.Tensor]]
+"""Returns the buffers as their owner holds them now."""
 
 
 class BufferEpoch:
@@ -30,4 +30,4 @@ class BufferEpoch:
         return self._number
 
     def _read(self) -> tuple[int, ...]:
-        return tuple([tensor.data_ptr() for owner in self._owners for tensor in owner().values()])
+        return tuple([tensor.data_ptr() for owner in self._owners for tensor in owner()])

@@ -1,13 +1,13 @@
 """One record per step: what was asked, what ran, and why. Owns the ring of recent records and the counts over all."""
 
 from collections import Counter, deque
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from legato.observability.reasons import Reason
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepRecord:
+class StepRecord(Struct, frozen=True, kw_only=True, gc=False):
     """What one stage of one step ran as."""
 
     step: int

@@ -30,6 +30,8 @@ class InputBuffer:
     device: torch.Tensor  # [capacity]
     spare_np: np.ndarray  # [capacity] the staging array of the step before
     spare: torch.Tensor
+    held: tuple[tuple[int, ...], int] | None = None
+    """(values, padded length) that the device holds; None: others."""
 
     @classmethod
     def create(
@@ -45,7 +47,11 @@ class InputBuffer:
         self.host_np, self.spare_np = self.spare_np, self.host_np
 
     def fill(self, values: Sequence[int] | np.ndarray, padded_len: int, pad_value: int | None = None) -> None:
-        """Write ``values`` and padding up to ``padded_len``, with one copy to the device."""
+        """Write ``values`` and padding up to ``padded_len``, with one copy to the device where it does not hold them."""
+        held = (values, padded_len) if isinstance(values, tuple) and pad_value is None else None
+        if held is not None and held == self.held:
+            return
+        self.held = held
         self.host_np[: len(values)] = values
         self.host_np[len(values) : padded_len] = self.pad_value if pad_value is None else pad_value
         self.device[:padded_len].copy_(self.host[:padded_len], non_blocking=True)

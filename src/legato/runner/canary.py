@@ -74,6 +74,8 @@ class Canary:
         buffers, state = self._program.buffers, self._program.state
         spare = next(row for row in range(state.null_row + 1) if row not in self._batch.rows)
         state.block_table[spare] = self._batch.blocks[0][0] if poisoned and spare != state.null_row else 0
+        for buffer in buffers.inputs:
+            buffer.held = None
         buffers.rows.host_np[:] = spare if poisoned else buffers.rows.pad_value
         buffers.token_rows.host_np[:] = spare if poisoned else buffers.token_rows.pad_value
         buffers.input_ids.host_np[:] = self._last_token if poisoned else buffers.input_ids.pad_value

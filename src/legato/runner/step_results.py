@@ -3,10 +3,12 @@
 Owns what of a step the host gets to see. The first half leaves nothing behind that a later step overwrites.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from msgspec.structs import replace
 
 from legato.device.host_memory import download, upload
 from legato.flow.execution_plan import ExecutionPlan
@@ -36,35 +38,50 @@ def enqueue_results(program: StepProgram, plan: ExecutionPlan, batch: ScheduledB
     logprobs = None
     if plan.max_logprobs is not None:
         logprobs = _gathered(program.buffers.logits[: plan.shape.num_reqs], sampled, plan.max_logprobs)
-    prompt_logprobs = {}
-    for index, (request, top_n) in enumerate(zip(batch.requests, plan.prompt_logprobs, strict=True)):
-        if top_n is not None:
-            begin, targets = plan.query_start_loc[index], request.next_prompt_token_ids
-            # The hidden states of all tokens were left behind: no full graph serves a batch that asks for these.
-            logits = program.model.compute_logits(program.buffers.hidden[begin : begin + len(targets)])
-            prompt_logprobs[index] = _gathered(logits, upload(np.array(targets), logits.device), top_n)
+    prompt_logprobs = _enqueue_prompt_logprobs(program, plan, batch) if plan.shape.needs_hidden_states else {}
     return PendingResults(sampled=download(sampled), logprobs=logprobs, prompt_logprobs=prompt_logprobs)
 
 
 def read_results(results: PendingResults, plan: ExecutionPlan, batch: ScheduledBatch) -> StepOutput:
     """Return the values that have come, in the order of the batch's requests."""
-    token_ids = results.sampled.tolist()
+    steps = [
+        RequestStep(request_id=request.request_id, token_ids=(token_id,) if request.samples else ())
+        for request, token_id in zip(batch.requests, results.sampled.tolist(), strict=True)
+    ]
+    if results.logprobs is not None or results.prompt_logprobs:
+        steps = _with_logprobs(steps, results, plan, batch)
+    return StepOutput(step=plan.step, requests=tuple(steps))
+
+
+def _enqueue_prompt_logprobs(
+    program: StepProgram, plan: ExecutionPlan, batch: ScheduledBatch
+) -> dict[int, GatheredLogprobs]:
+    """The hidden states of all tokens were left behind: no full graph serves a batch that asks for these."""
+    gathered = {}
+    for index, (request, top_n) in enumerate(zip(batch.requests, plan.prompt_logprobs, strict=True)):
+        if top_n is not None:
+            begin, targets = plan.query_start_loc[index], request.next_prompt_token_ids
+            logits = program.model.compute_logits(program.buffers.hidden[begin : begin + len(targets)])
+            gathered[index] = _gathered(logits, upload(np.array(targets), logits.device), top_n)
+    return gathered
+
+
+def _with_logprobs(
+    steps: Sequence[RequestStep], results: PendingResults, plan: ExecutionPlan, batch: ScheduledBatch
+) -> list[RequestStep]:
+    """Return ``steps`` with the log-probabilities that their requests asked for."""
     logprobs: tuple[TokenLogprobs, ...] = ()
     if results.logprobs is not None:
         top_n = [request.params.logprobs or 0 for request in batch.requests]
         logprobs = token_logprobs(results.sampled, results.logprobs, top_n)
-    steps = []
-    for index, request in enumerate(batch.requests):
-        wanted = request.samples and request.params.logprobs is not None
-        steps.append(
-            RequestStep(
-                request_id=request.request_id,
-                token_ids=(token_ids[index],) if request.samples else (),
-                logprobs=(logprobs[index],) if wanted else (),
-                prompt_logprobs=_prompt_logprobs(results, plan, batch, index) if results.prompt_logprobs else (),
-            )
+    return [
+        replace(
+            step,
+            logprobs=(logprobs[index],) if step.token_ids and request.params.logprobs is not None else (),
+            prompt_logprobs=_prompt_logprobs(results, plan, batch, index),
         )
-    return StepOutput(step=plan.step, requests=tuple(steps))
+        for index, (step, request) in enumerate(zip(steps, batch.requests, strict=True))
+    ]
 
 
 def _prompt_logprobs(

@@ -54,6 +54,12 @@ class RequestState:
         return len(self.token_ids) + self.num_pending_tokens
 
     @property
+    def is_ending(self) -> bool:
+        """Whether the output ends with the pending token, whatever it turns out to be."""
+        num_pending_tokens = self.num_pending_tokens
+        return num_pending_tokens > 0 and len(self.token_ids) + num_pending_tokens >= self.max_num_tokens
+
+    @property
     def is_decoding(self) -> bool:
         """Whether the next token to compute was generated in the present row.
 

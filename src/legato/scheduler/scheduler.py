@@ -133,17 +133,10 @@ class Scheduler:
         """Form the next step; return None where nothing can run before the step in flight is committed, or at all."""
         assert len(self._in_flight) < MAX_STEPS_IN_FLIGHT, "scheduled before an earlier batch was committed"
         draft = BatchDraft(self._config.max_num_batched_tokens)
-        decoding: list[RequestState] = []
-        prefilling: list[RequestState] = []
-        any_is_ending = False
-        for state in self._running:
-            if state.num_pending_tokens and state.num_tokens >= state.max_num_tokens:
-                any_is_ending = True
-            else:
-                (decoding if state.is_decoding else prefilling).append(state)
+        running = [state for state in self._running if not state.is_ending]
         # A request that ends with the step in flight gives its blocks back at the commit: no need to take another's.
-        all_found_room = self._continue_decodes(decoding, draft, may_preempt=not any_is_ending)
-        self._continue_prefills(prefilling, draft)
+        all_found_room = self._continue_decodes(running, draft, may_preempt=len(running) == len(self._running))
+        self._continue_prefills(running, draft)
         if all_found_room:
             # Otherwise the blocks just freed belong to those still running, not to who lost them.
             self._admit_waiting(draft)
@@ -178,15 +171,17 @@ class Scheduler:
                     self._end(state)
         return updates
 
-    def _continue_decodes(self, decoding: list[RequestState], draft: BatchDraft, *, may_preempt: bool) -> bool:
-        """Feed the decodes; return whether blocks were free for all of them. Without them one preempts, or waits."""
+    def _continue_decodes(self, running: list[RequestState], draft: BatchDraft, *, may_preempt: bool) -> bool:
+        """Feed the decodes; return whether blocks were free for all of them. Without them one preempts, or waits.
+
+        A victim comes later in order, so none is in the draft already; what it has left to do is a prefill.
+        """
         all_found_room = True
-        for state in decoding:
+        for state in running:
+            if not state.is_decoding:
+                continue
             if draft.num_tokens_left == 0:
                 break
-            if state.row < 0:
-                # A victim has lost its row; victims come later in order, so none is in the draft already.
-                continue
             if state.num_tokens > state.table.num_slots:
                 num_blocks = len(state.table.block_ids)
                 if not self._cache.grow(state.table, state.num_tokens):
@@ -198,11 +193,13 @@ class Scheduler:
             draft.feed(state)
         return all_found_room
 
-    def _continue_prefills(self, prefilling: list[RequestState], draft: BatchDraft) -> None:
-        for state in prefilling:
+    def _continue_prefills(self, running: list[RequestState], draft: BatchDraft) -> None:
+        if len(draft.states) == len(running):
+            return  # all of them decode, and are in the draft
+        for state in running:
             if draft.num_tokens_left == 0:
                 return
-            if state.row >= 0:
+            if state.row >= 0 and not state.is_decoding:
                 draft.feed(state)
 
     def _admit_waiting(self, draft: BatchDraft) -> None:

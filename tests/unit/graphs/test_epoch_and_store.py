@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -15,8 +17,8 @@ class Owner:
         self.buffer = torch.zeros(4)
         self.out = torch.zeros(4)
 
-    def tensors(self) -> dict[str, torch.Tensor]:
-        return {"buffer": self.buffer, "out": self.out}
+    def tensors(self) -> list[torch.Tensor]:
+        return [self.buffer, self.out]
 
 
 def key(num_tokens: int = 1) -> GraphKey:
@@ -75,6 +77,23 @@ def test_a_stale_graph_is_refused_and_nothing_runs() -> None:
         store.replay(key())
     assert old_out.tolist() == [0.0] * 4
     assert store.stale_keys() == [key()]
+
+
+def test_stale_graphs_are_named_until_they_are_dropped_however_often_one_asks() -> None:
+    owner = Owner()
+    store = store_with_a_graph(owner)
+    assert store.stale_keys() == []
+    owner.out = owner.out.clone()
+    assert store.stale_keys() == store.stale_keys() == [key()]
+    store.drop(key())
+    assert store.stale_keys() == []
+
+
+def test_a_graph_of_an_old_epoch_is_stale_wherever_it_is_added() -> None:
+    store = store_with_a_graph(Owner())
+    assert store.stale_keys() == []
+    store.add(replace(store.graphs[key()], key=key(2), epoch=-1))
+    assert store.stale_keys() == [key(2)]
 
 
 def test_a_dropped_graph_is_gone_and_dropping_twice_is_no_error() -> None:
