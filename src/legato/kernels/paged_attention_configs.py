@@ -16,6 +16,8 @@ MAX_SPLITS = 16
 MAX_SPLIT_PROGRAMS = 8
 """Programs per multiprocessor that splitting may lead to: bounds the workspace."""
 _EFFICIENT = 0.9
+_WAVES = 4
+"""How often the programs that run at once are replaced, at least: shares of unequal lengths then end together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,18 +99,21 @@ def varlen_config(*, max_query_len: int, group: int, head_dim: int, element_byte
 def num_splits(*, num_pairs: int, max_context: int, multiprocessors: int, config: TileConfig) -> int:
     """Return into how many parts the keys of each (request, key head) pair are split.
 
-    The fewest that give every multiprocessor enough programs, and all of them about as many; one part needs no second
-    kernel. ``max_context`` is the longest sequence that the block table can hold.
+    The fewest that give every multiprocessor enough programs, and all of them about as many. More would cost little: a
+    part has at least two tiles of keys, and what a short sequence does not need ends at once. On an H200 32 requests of
+    64 to 4,094 tokens with 8 key heads take 81 µs in 4 parts each, 95 µs in one. ``max_context`` is the longest
+    sequence that the block table can hold.
     """
     most = min(
         MAX_SPLITS,
         MAX_SPLIT_PROGRAMS * multiprocessors // num_pairs,
         -(-max_context // config.block_n),
     )
+    enough_programs = min(MAX_SPLIT_PROGRAMS, _WAVES * config.programs_per_multiprocessor)
     efficiency = {}
     for splits in range(1, max(1, most) + 1):
         programs = splits * num_pairs
-        busiest = max(-(-programs // multiprocessors), config.programs_per_multiprocessor)
+        busiest = max(-(-programs // multiprocessors), enough_programs)
         efficiency[splits] = programs / (busiest * multiprocessors)
     enough = min(_EFFICIENT, max(efficiency.values()))
     return next(splits for splits, value in efficiency.items() if value >= enough)

@@ -1,4 +1,4 @@
-"""Where the programs of a split computation meet. Owns memory that never moves, and the rule by which they meet.
+"""Where the programs of a split product meet. Owns memory that never moves, and the rule by which programs meet.
 
 Each program leaves what it found and counts itself; the last one to arrive, whichever it is, finds all the others'
 results and puts them together in their order, so that the result does not depend on who was last. It resets the
@@ -13,7 +13,7 @@ _PARTIAL_ELEMENTS = 1 << 22
 _COUNTERS = 1 << 14
 
 
-class SplitWorkspace:
+class ProductWorkspace:
     """Room for partial results, and a counter for each group of programs; graphs keep their addresses."""
 
     def __init__(self, elements: int, counters: int, device: torch.device) -> None:
@@ -28,6 +28,6 @@ class SplitWorkspace:
 
 
 @cache
-def split_workspace(device: torch.device) -> SplitWorkspace:
+def product_workspace(device: torch.device) -> ProductWorkspace:
     """Return the workspace that the products on ``device`` share; made by the first of them, before any capture."""
-    return SplitWorkspace(_PARTIAL_ELEMENTS, _COUNTERS, device)
+    return ProductWorkspace(_PARTIAL_ELEMENTS, _COUNTERS, device)

@@ -67,8 +67,14 @@ def test_partial_results_of_any_batch_fit_in_the_workspace(
     )
 
 
-@pytest.mark.parametrize(("num_pairs", "expected"), [(1024, 1), (256, 1), (512, 1)])
+@pytest.mark.parametrize(("num_pairs", "expected"), [(2048, 1), (1024, 1), (600, 1)])
 def test_a_batch_that_fills_the_gpu_is_not_split(num_pairs: int, expected: int) -> None:
+    config = decode_config(rows=4, head_dim=128, element_bytes=2)
+    assert num_splits(num_pairs=num_pairs, max_context=8192, multiprocessors=132, config=config) == expected
+
+
+@pytest.mark.parametrize(("num_pairs", "expected"), [(256, 4), (512, 2)])
+def test_a_batch_of_many_requests_is_split_so_that_long_ones_do_not_end_alone(num_pairs: int, expected: int) -> None:
     config = decode_config(rows=4, head_dim=128, element_bytes=2)
     assert num_splits(num_pairs=num_pairs, max_context=8192, multiprocessors=132, config=config) == expected
 

@@ -56,12 +56,16 @@ def varlen(batch: PagedBatch) -> torch.Tensor:
     return out
 
 
-def decode(batch: PagedBatch, num_splits: int) -> torch.Tensor:
-    out = torch.full(batch.query.shape, UNTOUCHED, dtype=batch.query.dtype, device=DEVICE)
+def workspace_for(batch: PagedBatch, num_splits: int) -> SplitWorkspace:
     rows = batch.query.shape[0] * batch.shape.num_heads * num_splits
     workspace = SplitWorkspace(rows, batch.shape.head_dim, torch.device(DEVICE))
     workspace.partial.fill_(float("nan"))
     workspace.log_sums.fill_(float("nan"))
+    return workspace
+
+
+def decode(batch: PagedBatch, num_splits: int, workspace: SplitWorkspace | None = None) -> torch.Tensor:
+    out = torch.full(batch.query.shape, UNTOUCHED, dtype=batch.query.dtype, device=DEVICE)
     paged_attention_decode(
         batch.query,
         batch.key_cache,
@@ -73,7 +77,7 @@ def decode(batch: PagedBatch, num_splits: int) -> torch.Tensor:
         scale=batch.scale,
         window=batch.shape.window,
         num_splits=num_splits,
-        workspace=workspace,
+        workspace=workspace or workspace_for(batch, num_splits),
     )
     return out
 
@@ -113,18 +117,32 @@ def test_any_mix_of_query_lengths_equals_the_reference(shape: Shape) -> None:
 @pytest.mark.parametrize(("query_len", "num_splits"), [(1, 3), (4, 1)])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_a_decode_equals_the_reference_whatever_its_splits(shape: Shape, query_len: int, num_splits: int) -> None:
-    batch = draw_batch(shape, [query_len] * 3, [query_len, 33, 110], device=DEVICE)
+    batch = draw_batch(shape, [query_len] * 3, [query_len, 33, 200], device=DEVICE)
     assert relative_error(decode(batch, num_splits), batch.expected()) < TOLERANCE[shape.dtype]
 
 
 @pytest.mark.parametrize("query_len", [2, 7, 16])
 def test_every_width_of_draft_verification_equals_the_reference(query_len: int) -> None:
-    batch = draw_batch(Shape(group=4), [query_len] * 2, [query_len, 50], device=DEVICE)
+    batch = draw_batch(Shape(group=4), [query_len] * 2, [query_len, 150], device=DEVICE)
     assert relative_error(decode(batch, 2), batch.expected()) < 1e-5
 
 
+def test_a_join_of_more_shares_than_it_reads_at_once_equals_the_reference() -> None:
+    batch = draw_batch(Shape(num_kv_heads=1), [1, 1], [1100, 200], device=DEVICE)
+    assert relative_error(decode(batch, 16), batch.expected()) < 1e-5
+
+
+def test_a_split_decode_can_be_repeated_and_the_next_batch_may_be_split_otherwise() -> None:
+    batches = [draw_batch(Shape(), [1, 1], lens, device=DEVICE) for lens in ([300, 5], [70, 200])]
+    workspace = workspace_for(batches[0], 4)
+    first, second, again = (decode(batch, 4, workspace) for batch in (*batches, batches[0]))
+    assert torch.equal(first, again)
+    assert relative_error(second, batches[1].expected()) < 1e-5
+    assert not workspace.counters.any()
+
+
 def test_more_splits_than_tiles_of_keys_leave_the_rest_unread() -> None:
-    batch = draw_batch(Shape(), [1, 1], [3, 100], device=DEVICE)
+    batch = draw_batch(Shape(), [1, 1], [3, 200], device=DEVICE)
     assert relative_error(decode(batch, 8), batch.expected()) < 1e-5
 
 
