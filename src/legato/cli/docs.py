@@ -8,11 +8,13 @@ import ast
 import itertools
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
 from legato.attention.graph_support import GraphSupport
+from legato.cli.markdown import markdown_table
+from legato.cli.performance_page import performance_page
 from legato.graphs.modes import GraphPolicy
 from legato.observability.reasons import Reason
 
@@ -91,6 +93,7 @@ GENERATED: dict[str, Callable[[Path], str]] = {
     "packages": packages,
     "metrics": metrics,
     "commands": commands,
+    "performance": performance_page,
 }
 
 
@@ -103,12 +106,6 @@ def regenerated(root: Path) -> dict[Path, str]:
         for page, text in texts.items()
         if _MARKED.search(text)
     }
-
-
-def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table."""
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
 def attribute_docstrings(kind: type) -> dict[str, str]:

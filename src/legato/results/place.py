@@ -4,11 +4,13 @@ import os
 import platform
 import subprocess
 from dataclasses import dataclass
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import legato
 from legato.config import environment
+
+_LIBRARIES = ("torch", "transformers", "triton", "flashinfer-python", "vllm")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,13 +29,14 @@ def this_environment(device: str) -> Environment:
     """Return this machine's description; ``device`` is the one measured."""
     import torch
 
+    told = {name: _version(name) for name in _LIBRARIES}
     return Environment(
         processor=_processor(),
         num_cpus=os.cpu_count() or 1,
         torch_threads=torch.get_num_threads(),
         device=device,
         python=platform.python_version(),
-        versions={"legato": legato.__version__} | {name: version(name) for name in ("torch", "transformers")},
+        versions={"legato": legato.__version__} | {name: found for name, found in told.items() if found},
     )
 
 
@@ -48,6 +51,14 @@ def this_commit() -> str:
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return head.stdout.strip() + ("+" if changes.returncode else "")
+
+
+def _version(name: str) -> str | None:
+    """Return a library's version; None where it is not installed."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
 
 
 def _processor() -> str:
