@@ -55,14 +55,20 @@ class CompiledModel:
 
 @torch.inference_mode()
 def compile_model(
-    model: CausalLM, device: torch.device, compiler: PieceCompiler, progress: PieceProgress = lambda done, total: None
+    model: CausalLM,
+    device: torch.device,
+    compiler: PieceCompiler,
+    *,
+    max_num_tokens: int,
+    progress: PieceProgress = lambda done, total: None,
 ) -> CompiledModel:
-    """Return ``model`` with what lies between its attention calls compiled by ``compiler``, for any number of tokens.
+    """Return ``model`` with what lies between its attention calls compiled by ``compiler``, once for all sizes.
 
-    Raises ModelError where the model cannot be traced, or a piece of it cannot be compiled.
+    A step has 1 to ``max_num_tokens`` tokens. Raises ModelError where the model cannot be traced, or a piece of it
+    cannot be compiled.
     """
     started = time.perf_counter()
-    traced = trace(model, device)
+    traced = trace(model, device, max_num_tokens)
     parts = split(traced.graph)
     compiled: dict[Hashable, CompiledPiece] = {}
     pieces = [part for part in parts if isinstance(part, Piece)]

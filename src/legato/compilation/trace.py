@@ -1,6 +1,6 @@
 """A model -> the graph of its forward pass. Owns the one call of torch.compile, and what a model may not do in it.
 
-The graph is taken once, for any number of tokens, and belongs to Legato from then on: no guard is evaluated in a step.
+The graph is taken once, for every number of tokens, and is Legato's own from then on: no guard is evaluated in a step.
 What a guard would have to watch is refused here.
 """
 
@@ -19,8 +19,10 @@ from legato.compilation.traced_forms import substitute_traced_forms
 from legato.errors import ModelError
 from legato.models.causal_lm import CausalLM
 
-EXAMPLE_TOKENS = 16
+_EXAMPLE_TOKENS = 16
 """Tokens of the trace: a hint to the compiler, no limit."""
+_FEWEST_TOKENS = 3
+"""A size that has one value alone is none that varies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,16 +48,18 @@ class TracedForward:
         return results[0]
 
 
-def trace(model: CausalLM, device: torch.device) -> TracedForward:
-    """Return the graph of ``model``'s forward pass.
+def trace(model: CausalLM, device: torch.device, max_num_tokens: int) -> TracedForward:
+    """Return the graph of ``model``'s forward pass, for 1 to ``max_num_tokens`` tokens.
 
-    Raises ModelError, naming the place in the model, where the pass is not one graph for any number of tokens.
+    Raises ModelError, naming the place in the model, where the pass is not one graph for all of these.
     """
     substitute_traced_forms()
-    input_ids = torch.zeros(EXAMPLE_TOKENS, dtype=torch.int64, device=device)
-    positions = torch.arange(EXAMPLE_TOKENS, dtype=torch.int64, device=device)
+    most = max(max_num_tokens, _FEWEST_TOKENS)
+    num_tokens = min(_EXAMPLE_TOKENS, most - 1)
+    input_ids = torch.zeros(num_tokens, dtype=torch.int64, device=device)
+    positions = torch.arange(num_tokens, dtype=torch.int64, device=device)
     for tensor in (input_ids, positions):
-        torch._dynamo.mark_dynamic(tensor, 0)
+        torch._dynamo.mark_dynamic(tensor, 0, min=2, max=most)
     keeper = _Keeper()
     try:
         torch.compile(_forward_of(model), backend=keeper, fullgraph=True)(input_ids, positions)

@@ -37,6 +37,12 @@ def compiled(
     from legato.compilation.compiled_model import compile_model  # PyTorch's tracer takes seconds to import
 
     with show.compiling_pieces(resolved.config.compile) as progress:
-        result = compile_model(model, resolved.device.torch_device, compiler, progress)
+        result = compile_model(
+            model,
+            resolved.device.torch_device,
+            compiler,
+            max_num_tokens=resolved.config.scheduler.max_num_batched_tokens,
+            progress=progress,
+        )
     show.compiled(str(result.report))
     return result

@@ -15,6 +15,7 @@ from legato.models.causal_lm import CausalLM
 
 FAMILIES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
 CPU = torch.device("cpu")
+MAX_TOKENS = 100
 
 
 def as_traced(piece: Piece) -> Callable[..., tuple[torch.Tensor, ...]]:
@@ -28,4 +29,4 @@ def tiny(folder: Path, family: str = "llama", **changes: object) -> CausalLM:
 
 
 def compiled(model: CausalLM) -> CompiledModel:
-    return compile_model(model, CPU, as_traced)
+    return compile_model(model, CPU, as_traced, max_num_tokens=MAX_TOKENS)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from compiled_models import CPU, FAMILIES, as_traced, compiled, tiny
+from compiled_models import CPU, FAMILIES, MAX_TOKENS, as_traced, compiled, tiny
 from dense_oracle import DenseContext
 from tiny_engine import options, request, tokens, write_config
 
@@ -41,10 +41,25 @@ def test_one_compilation_gives_the_models_states_for_every_number_of_tokens(tmp_
             torch.testing.assert_close(given, expected, atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize("max_num_tokens", [1, 2, 3, 9, 17])
+def test_few_tokens_at_most_are_served_too(tmp_path: Path, max_num_tokens: int) -> None:
+    model = tiny(tmp_path)
+    split_model = compile_model(model, CPU, as_traced, max_num_tokens=max_num_tokens)
+    with torch.inference_mode():
+        for num_tokens in (1, max_num_tokens):
+            ids, positions = torch.arange(num_tokens), torch.arange(num_tokens)
+            expected = model(ids, positions, DenseContext())
+            torch.testing.assert_close(split_model(ids, positions, DenseContext()), expected, atol=1e-4, rtol=1e-4)
+
+
 def test_pieces_of_equal_layers_are_compiled_once(tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
     report = compile_model(
-        tiny(tmp_path, num_hidden_layers=6), CPU, as_traced, lambda done, total: seen.append((done, total))
+        tiny(tmp_path, num_hidden_layers=6),
+        CPU,
+        as_traced,
+        max_num_tokens=MAX_TOKENS,
+        progress=lambda done, total: seen.append((done, total)),
     ).report
     assert (report.num_pieces, report.num_compiled) == (7, 3), "the first, the last, and all between two layers"
     assert seen == [(0, 3), (1, 3), (2, 3), (3, 3)]
@@ -69,7 +84,7 @@ def test_weights_are_inputs_of_a_piece_and_none_is_part_of_it(tmp_path: Path) ->
 
 
 def test_pieces_and_attention_calls_alternate_and_no_piece_holds_one(tmp_path: Path) -> None:
-    parts = split(trace(tiny(tmp_path, num_hidden_layers=3), CPU).graph)
+    parts = split(trace(tiny(tmp_path, num_hidden_layers=3), CPU, MAX_TOKENS).graph)
     assert [isinstance(part, AttendCall) for part in parts] == [False, True] * 3 + [False]
     for piece in parts[::2]:
         assert "legato" not in piece.graph.code

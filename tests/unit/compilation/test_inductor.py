@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from compiled_models import CPU, tiny
+from compiled_models import CPU, MAX_TOKENS, tiny
 from dense_oracle import DenseContext
 from rich.console import Console
 from tiny_engine import options, request, run, write_config
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="generated c
 
 def test_generated_code_serves_every_number_of_tokens(tmp_path: Path) -> None:
     model = tiny(tmp_path)
-    generated = compile_model(model, CPU, inductor)
+    generated = compile_model(model, CPU, inductor, max_num_tokens=MAX_TOKENS)
     with torch.inference_mode():
         for num_tokens in (1, 2, 7, 16, 100):
             ids, positions = torch.arange(num_tokens) % 96, torch.arange(num_tokens)

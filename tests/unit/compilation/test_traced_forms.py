@@ -1,7 +1,7 @@
 """What the compiler sees computes what the kernel computes, and nothing that a model runs is left out."""
 
 import torch
-from compiled_models import CPU, tiny
+from compiled_models import CPU, MAX_TOKENS, tiny
 
 from legato.compilation.trace import trace
 from legato.compilation.traced_forms import TRACED_FORMS
@@ -41,7 +41,7 @@ def test_a_product_is_written_where_the_caller_wants_it() -> None:
 
 def test_no_reference_of_ours_is_traced(tmp_path) -> None:
     for family in ("llama", "qwen2", "qwen3"):
-        graph = trace(tiny(tmp_path / family, family), CPU).graph
+        graph = trace(tiny(tmp_path / family, family), CPU, MAX_TOKENS).graph
         code = graph.code
         assert code.count("linear(") == 2 * 4, "four products a layer, whatever stands before or behind them"
         for mark in ("vector_norm", "hypot", "addcdiv", ".mm(", "triton"):
