@@ -1,4 +1,4 @@
-"""How ``legato bench`` and ``eval`` hand over rows: tables or JSON for the reader, and the file. Owns no measurement."""
+"""How rows of ``legato bench`` and ``eval`` are handed over: tables or JSON, and the file. Owns no measurement."""
 
 import sys
 from collections.abc import Sequence

@@ -9,6 +9,7 @@ from rich.console import Console
 from legato.cli import bench, chat, eval, generate, inspect, serve, verify
 from legato.cli.dataclass_options import takes_options
 from legato.cli.errors import exit_code, print_error
+from legato.cli.spellings import written_out
 from legato.config import environment
 from legato.errors import LegatoError
 
@@ -54,20 +55,12 @@ def root(
 def main() -> None:
     """Run the command line. An error of Legato's own is printed without its traceback, unless LEGATO_DEBUG is set."""
     try:
-        app(args=[_with_dashes(argument) for argument in sys.argv[1:]])
+        app(args=written_out(sys.argv[1:]))
     except LegatoError as error:
         print_error(error, Console(stderr=True))
         if environment.debug():
             raise
         sys.exit(exit_code(error))
-
-
-def _with_dashes(argument: str) -> str:
-    """Let ``--max_model_len`` stand for ``--max-model-len``; values stay as they are."""
-    if not argument.startswith("--"):
-        return argument
-    name, equals, value = argument.partition("=")
-    return name.replace("_", "-") + equals + value
 
 
 if __name__ == "__main__":

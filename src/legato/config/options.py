@@ -89,7 +89,7 @@ class EngineOptions:
     compilation_config: str | None = option(
         None,
         "Graph settings as other engines spell them: cudagraph_mode, cudagraph_capture_sizes, full_cuda_graph, "
-        "separate_attention_routine.",
+        "separate_attention_routine; also -cc.NAME=VALUE each, and -O0 to -O3.",
         metavar="JSON",
         panel=GRAPHS,
         aliases=("-cc",),

@@ -1,16 +1,14 @@
-"""The graph options, in our words and in other engines'. Owns their translation into one policy and sizes."""
+"""The graph options, in our words and in other engines'. Owns how they come together in one policy and sizes."""
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
 from legato.config.engine import Decision
 from legato.config.options import EngineOptions
+from legato.engine.compilation_config import ForeignRequest, foreign_request
 from legato.engine.defaults import DeviceDefaults
 from legato.errors import ConfigError
 from legato.graphs.modes import GraphPolicy
-
-_KNOWN = ("cudagraph_mode", "cudagraph_capture_sizes", "full_cuda_graph", "separate_attention_routine")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,13 +23,13 @@ class GraphRequest:
 def graph_request(options: EngineOptions, defaults: DeviceDefaults) -> GraphRequest:
     """Return policy and sizes from ``--graph-policy``, ``--graph-sizes``, ``--enforce-eager`` and ``-cc``.
 
-    Raises ConfigError for options that contradict each other, and for a ``-cc`` text that cannot be read.
+    Raises ConfigError for options that contradict each other, and for one that cannot be read.
     """
-    foreign = _parse(options.compilation_config)
+    foreign = foreign_request(options.compilation_config)
     given = {
         "--enforce-eager": GraphPolicy.NONE if options.enforce_eager else None,
-        "--graph-policy": None if options.graph_policy is None else GraphPolicy(options.graph_policy),
-        "--compilation-config": _foreign_policy(foreign),
+        "--graph-policy": _own_policy(options.graph_policy),
+        "--compilation-config": foreign.policy,
     }
     asked = {name: policy for name, policy in given.items() if policy is not None}
     if len(set(asked.values())) > 1:
@@ -39,62 +37,41 @@ def graph_request(options: EngineOptions, defaults: DeviceDefaults) -> GraphRequ
             "the graph options contradict each other",
             {name: f"means --graph-policy {policy}" for name, policy in asked.items()} | {"options": "keep one"},
         )
-    decisions: tuple[Decision, ...] = ()
-    if not asked:
-        decisions = (
-            Decision(
-                subject="graph policy",
-                requested="default",
-                given=str(defaults.graph_policy),
-                reason=defaults.policy_reason,
-            ),
-        )
-    sizes = options.graph_sizes if options.graph_sizes is not None else foreign.get("cudagraph_capture_sizes")
+    decisions = foreign.decisions if asked else (*foreign.decisions, _default(defaults))
+    sizes, size_decisions = _sizes(options, foreign)
     return GraphRequest(
-        policy=next(iter(asked.values()), defaults.graph_policy), sizes=_checked_sizes(sizes), decisions=decisions
+        policy=next(iter(asked.values()), defaults.graph_policy), sizes=sizes, decisions=(*decisions, *size_decisions)
     )
 
 
-def _parse(text: str | None) -> dict[str, Any]:
-    if text is None:
-        return {}
+def _own_policy(name: str | None) -> GraphPolicy | None:
+    if name is None:
+        return None
     try:
-        value = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ConfigError(
-            "--compilation-config is not JSON", {"requested": text, "found": f"{error.msg} at {error.pos}"}
-        ) from error
-    if not isinstance(value, dict):
-        raise ConfigError("--compilation-config is not a JSON object", {"requested": text})
-    unknown = sorted(set(value) - set(_KNOWN))
-    if unknown:
-        raise ConfigError(
-            "--compilation-config has settings that Legato does not know",
-            {"requested": ", ".join(unknown), "options": ", ".join(_KNOWN)},
-        )
-    settings = {name: setting for name, setting in value.items() if setting is not None}
-    for name in ("full_cuda_graph", "separate_attention_routine"):
-        if not isinstance(settings.get(name, False), bool):
-            raise ConfigError(f"{name} is true or false", {"requested": settings[name]})
-    return settings
+        return GraphPolicy(name.lower())
+    except ValueError as error:
+        details = {"requested": f"--graph-policy {name}", "options": " | ".join(GraphPolicy)}
+        raise ConfigError("there is no such graph policy", details) from error
 
 
-def _foreign_policy(foreign: dict[str, Any]) -> GraphPolicy | None:
-    """Return the policy that other engines' settings mean, None where they name none."""
-    if "cudagraph_mode" in foreign:
-        name = str(foreign["cudagraph_mode"]).lower()
-        try:
-            return GraphPolicy(name)
-        except ValueError as error:
-            names = ", ".join(policy.name for policy in GraphPolicy)
-            raise ConfigError(
-                "cudagraph_mode is not known", {"requested": foreign["cudagraph_mode"], "options": names}
-            ) from error
-    if foreign.get("full_cuda_graph"):
-        # Two routines for mixed and decode batches mean two sets of graphs; one routine, one set for all.
-        separate = foreign.get("separate_attention_routine")
-        return GraphPolicy.FULL_AND_PIECEWISE if separate else GraphPolicy.FULL
-    return None
+def _default(defaults: DeviceDefaults) -> Decision:
+    return Decision(
+        subject="graph policy", requested="default", given=str(defaults.graph_policy), reason=defaults.policy_reason
+    )
+
+
+def _sizes(options: EngineOptions, foreign: ForeignRequest) -> tuple[tuple[int, ...] | None, tuple[Decision, ...]]:
+    """Return the sizes, ours before another engine's, which are then said to have no effect."""
+    own = _checked_sizes(options.graph_sizes)
+    if own is None or foreign.sizes is None:
+        return own or _checked_sizes(foreign.sizes), ()
+    decision = Decision(
+        subject="graph sizes",
+        requested="--compilation-config",
+        given=f"{list(own)}",
+        reason="--graph-sizes comes first",
+    )
+    return own, (decision,)
 
 
 def _checked_sizes(sizes: Any) -> tuple[int, ...] | None:
