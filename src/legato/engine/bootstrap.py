@@ -46,10 +46,14 @@ def build_engine(
     show.decisions(resolved.config.decisions)
     tokenizer = load_tokenizer(resolved.source)
     if model is None:
-        model = load_model(resolved, show)
+        with trace.span("weights"):
+            model = load_model(resolved, show)
     log = StepLog()
-    program = _build_program(resolved, compiled(resolved, model, compiler, show), _build_backend(resolved, show))
-    resolved, profile = size_cache(resolved, options, program)
+    with trace.span("compile"):
+        model, backend = compiled(resolved, model, compiler, show), _build_backend(resolved, show)
+    program = _build_program(resolved, model, backend)
+    with trace.span("memory"):
+        resolved, profile = size_cache(resolved, options, program)
     limits = synthetic_limits(resolved, resolved.config.cache.num_blocks)
     runner = ModelRunner(resolved.device, program, resolved.catalog, limits, log, trace)
     with show.capturing(len(resolved.catalog.keys)) as captured:

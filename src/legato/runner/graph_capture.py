@@ -22,6 +22,7 @@ from legato.graphs.key import GraphKey
 from legato.graphs.modes import GraphMode
 from legato.graphs.segments import SegmentedCapture
 from legato.observability.reasons import Reason
+from legato.observability.trace import NO_TRACE, Tracer
 from legato.runner.canary import Canary, difference
 from legato.runner.inputs import StepShape
 from legato.runner.step_program import StepProgram
@@ -52,13 +53,20 @@ class GraphCapturer:
     """Captures keys over a step program, one at a time, large to small."""
 
     def __init__(
-        self, device: Device, program: StepProgram, store: GraphStore, epoch: BufferEpoch, limits: SyntheticLimits
+        self,
+        device: Device,
+        program: StepProgram,
+        store: GraphStore,
+        epoch: BufferEpoch,
+        limits: SyntheticLimits,
+        trace: Tracer = NO_TRACE,
     ) -> None:
         self._device = device
         self._program = program
         self._store = store
         self._epoch = epoch
         self._limits = limits
+        self._trace = trace
 
     def capture_all(self, catalog: Catalog, progress: CaptureProgress) -> tuple[Catalog, list[DroppedKey]]:
         """Capture every key; return the catalog of those that serve, and the others with reasons.
@@ -114,14 +122,16 @@ class GraphCapturer:
             self._device.synchronize()
             return {**observe(len(proving.token_ids)), **canary.results()}
 
-        canary.install(poisoned=False)
-        self._run(key, shape, None)
-        expected = results()
+        with self._trace.span("warm-up"):
+            canary.install(poisoned=False)
+            self._run(key, shape, None)
+            expected = results()
         install(capturing, shape, program.buffers, program.state)
         started = time.perf_counter()
         try:
-            parts = SegmentedCapture(self._device)
-            captured = parts.capture(lambda: self._run(key, shape, parts), whole=key.mode is GraphMode.FULL)
+            with self._trace.span("capture"):
+                parts = SegmentedCapture(self._device)
+                captured = parts.capture(lambda: self._run(key, shape, parts), whole=key.mode is GraphMode.FULL)
         except torch.OutOfMemoryError:
             raise
         except (LegatoError, RuntimeError) as error:
@@ -130,16 +140,18 @@ class GraphCapturer:
         epoch = self._epoch.current()
         self._store.add(CapturedGraph(key=key, parts=captured, epoch=epoch, capture_ms=elapsed_ms))
         self._device.synchronize()  # the staging arrays of the batch captured over are about to be written again
-        canary.install(poisoned=True)
         try:
-            self._store.replay(key)
+            with self._trace.span("canary"):
+                canary.install(poisoned=True)
+                self._store.replay(key)
+                given = results()
         except StaleGraphError as error:
             return DroppedKey(key=key, reason=Reason.STALE_EPOCH, detail=str(error))
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as error:
             return DroppedKey(key=key, reason=Reason.CANARY_FAILED, detail=f"the replay raised: {error}")
-        return Proof(expected=expected, given=results())
+        return Proof(expected=expected, given=given)
 
     def _capture_key(self, key: GraphKey) -> DroppedKey | None:
         """Capture one key and prove it; return why it cannot serve, or None."""

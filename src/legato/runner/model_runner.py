@@ -91,7 +91,7 @@ class ModelRunner:
 
     def capturer(self, store: GraphStore) -> GraphCapturer:
         """Return what captures this runner's step into ``store``, its own or one whose graphs are to be examined."""
-        return GraphCapturer(self._device, self._program, store, self.epoch, self.limits)
+        return GraphCapturer(self._device, self._program, store, self.epoch, self.limits, self._trace)
 
     @property
     def program(self) -> StepProgram:
