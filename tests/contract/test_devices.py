@@ -95,6 +95,67 @@ def test_segments_hand_values_on_around_an_eager_call(device: Device) -> None:
         assert out.tolist() == [3 * (value + 1)]
 
 
+def layered(device: Device, given: torch.Tensor, out: torch.Tensor, num_layers: int) -> Callable[[], None]:
+    """Capture layers, each with an eager call on borrowed tensors in its middle, and return the replay."""
+    segments = SegmentedCapture(device)
+
+    def work() -> None:
+        offset = given * 10
+        hidden, lent_offset = given + 0, segments.borrow(offset)
+        for _ in range(num_layers):
+            query, result = hidden * 2, torch.empty_like(hidden)
+            lent_query, lent_result = segments.borrow(query), segments.borrow(result)
+            segments.run_eagerly(lambda a=lent_query, b=lent_offset, c=lent_result: torch.add(a, b, out=c))
+            hidden = result - hidden
+        out.copy_(hidden)
+
+    parts = segments.capture(work, whole=False)
+
+    def replay() -> None:
+        for part in parts:
+            part.replay()
+
+    return replay
+
+
+@pytest.mark.parametrize("size", [3, 1 << 20])
+def test_eager_calls_on_borrowed_tensors_see_each_replay(device: Device, size: int) -> None:
+    given, out = torch.ones(size, device=device.torch_device), torch.zeros(size, device=device.torch_device)
+    replay = layered(device, given, out, num_layers=4)
+    other = torch.zeros_like(out)
+    layered(device, given, other, num_layers=3)  # captured later, and free to use the same memory
+    for value in (3.0, 8.0):
+        given.fill_(value)
+        replay()
+        device.synchronize()
+        assert out[:2].tolist() == out[-2:].tolist() == [value + 4 * 10 * value] * 2
+
+
+@pytest.mark.gpu
+def test_borrowed_memory_is_used_again_in_the_layers_and_keys_that_follow(device: Device) -> None:
+    if not device.has_own_memory:
+        pytest.skip("a device without a pool")
+    given = torch.ones(1 << 22, device=device.torch_device)  # 16 MiB
+    out, before = torch.zeros_like(given), device.graph_pool_bytes()
+    replays = [layered(device, given, out, num_layers=20) for _ in range(5)]
+    assert device.graph_pool_bytes() - before <= 8 * given.nbytes, "of 200 tensors that the calls were given"
+    given.fill_(2.0)
+    for replay in reversed(replays):
+        out.zero_()
+        replay()
+        device.synchronize()
+        assert out[0].item() == out[-1].item() == 2 + 20 * 10 * 2
+
+
+def test_a_borrowed_tensor_is_the_same_memory(device: Device) -> None:
+    whole = torch.arange(24, device=device.torch_device).view(4, 6)
+    lent = device.borrow(whole[1:, 2:4])
+    lent.fill_(-1)
+    device.synchronize()
+    assert (whole == -1).sum().item() == 6
+    assert (lent.data_ptr(), lent.stride()) == (whole[1:, 2:4].data_ptr(), (6, 1))
+
+
 def test_two_graphs_may_be_replayed_in_any_order(device: Device) -> None:
     given, first, second = on(device, 1.0), on(device, 0.0), on(device, 0.0)
     graphs = [

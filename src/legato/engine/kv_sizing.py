@@ -102,7 +102,8 @@ def _first_blocks(resolved: Resolved) -> int:
     config = resolved.config
     if not resolved.kv_is_measured:
         return config.cache.num_blocks
-    return min(config.cache.num_blocks, config.scheduler.max_num_seqs + NUM_NULL_BLOCKS)
+    blocks_each = -(-max(resolved.limits.widths) // config.cache.block_size)
+    return min(config.cache.num_blocks, config.scheduler.max_num_seqs * blocks_each + NUM_NULL_BLOCKS)
 
 
 @torch.inference_mode()

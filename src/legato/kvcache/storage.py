@@ -21,7 +21,7 @@ def allocate(
 ) -> dict[int, LayerCache]:
     """Return zeroed storage per layer index.
 
-    Raises ConfigError for a spec that keeps something other than keys and values.
+    Raises ConfigError for a spec that keeps something other than keys and values, and where memory is short.
     """
     caches = {}
     for group in groups:
@@ -33,8 +33,16 @@ def allocate(
             )
         shape = (num_blocks, block_size, spec.num_kv_heads, spec.head_dim)
         for layer in group.layers:
-            caches[layer] = LayerCache(
-                key=torch.zeros(shape, dtype=dtype, device=device),
-                value=torch.zeros(shape, dtype=dtype, device=device),
-            )
+            try:
+                key, value = (torch.zeros(shape, dtype=dtype, device=device) for _ in range(2))
+            except (RuntimeError, MemoryError) as error:  # torch's many ways to say that memory is short
+                raise ConfigError(
+                    "the KV cache cannot be allocated",
+                    {
+                        "requested": f"{num_blocks} blocks of {block_size} tokens on {device}",
+                        "found": str(error).split("\n")[0],
+                        "options": "a smaller --kv-cache-memory-bytes | a smaller --gpu-memory-utilization",
+                    },
+                ) from error
+            caches[layer] = LayerCache(key=key, value=value)
     return caches

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from legato.device.protocol import Device
+from legato.errors import ConfigError
 from legato.graphs.captured import GraphStore
 from legato.graphs.catalog import Catalog
 from legato.graphs.estimate import estimate_bytes, sample_keys
@@ -46,7 +47,8 @@ def profile_memory(
 ) -> MemoryProfile:
     """Return what a step of shape ``largest`` takes, and what the graphs of ``catalog`` will.
 
-    ``capturer`` fills ``store``, whose graphs are dropped again; their pool stays for the graphs to come.
+    ``capturer`` fills ``store``, whose graphs are dropped again; their pool stays for the graphs to come. Raises
+    ConfigError where that step does not fit in memory.
     """
     with torch.inference_mode(), frozen_garbage_collection():
         activations = _activation_bytes(device, program, limits, largest)
@@ -59,7 +61,6 @@ def profile_memory(
         for key in samples:
             store.drop(key)
         capturer.clear()
-    device.release_unused_memory()
     return MemoryProfile(activations=activations, graph_pool=pool, graphs=estimate_bytes(catalog.keys, sampled))
 
 
@@ -67,8 +68,18 @@ def _activation_bytes(device: Device, program: StepProgram, limits: SyntheticLim
     """Run one step without graphs and return what the allocator kept of it."""
     device.release_unused_memory()
     install(make_batch(shape, limits, seed=0), shape, program.buffers, program.state)
-    program.forward(shape)
-    program.head(shape, SamplerVariant.GENERAL)
+    try:
+        program.forward(shape)
+        program.head(shape, SamplerVariant.GENERAL)
+    except torch.OutOfMemoryError as error:
+        raise ConfigError(
+            "the largest step does not fit in memory",
+            {
+                "requested": f"--max-num-batched-tokens {shape.num_tokens} --max-num-seqs {shape.num_reqs}",
+                "found": str(error).splitlines()[0],
+                "options": "less of either",
+            },
+        ) from error
     device.synchronize()
     free = device.memory_free_bytes()
     device.release_unused_memory()

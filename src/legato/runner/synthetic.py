@@ -38,7 +38,8 @@ def make_batch(shape: StepShape, limits: SyntheticLimits, seed: int) -> Syntheti
     """Return requests that fit in ``shape``, with padding left over where it has room for any."""
     random = np.random.default_rng(seed)
     most = shape.num_reqs if shape.query_len is not None else min(shape.num_reqs, shape.num_tokens)
-    num_reqs = max(1, most - 1 - seed % 2)
+    blocks_each = -(-(shape.query_len or 1) // limits.block_size)
+    num_reqs = max(1, min(most - 1 - seed % 2, (limits.num_blocks - 1) // blocks_each))
     capacity = min(limits.max_model_len, (limits.num_blocks - 1) // num_reqs * limits.block_size)
     query_lens = _query_lens(shape, num_reqs, capacity)
     rows = random.permutation(limits.max_num_seqs)[:num_reqs].tolist()

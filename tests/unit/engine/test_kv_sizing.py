@@ -5,9 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from rich.console import Console
 from tiny_engine import build, kv_bytes, options, request, tokens, write_config
 
+from legato.attention.protocol import AttentionContext
 from legato.config.options import EngineOptions
 from legato.device.recording import RecordingDevice
 from legato.engine import memory
@@ -16,6 +18,8 @@ from legato.engine.bootstrap import build_engine
 from legato.engine.inspect import graph_report
 from legato.engine.memory import MemoryReport, left_for_kv
 from legato.errors import ConfigError
+from legato.models.llama import LlamaForCausalLM
+from legato.models.registry import MODELS
 
 MIB = 1 << 20
 ALL_KEYS = {"graph_policy": "full_and_piecewise", "graph_sizes": (1, 2, 4, 8, 16, 32)}
@@ -117,6 +121,31 @@ def test_too_little_memory_for_the_length_asked_for_is_refused(folder: Path, mon
         build_engine(open_options(folder))
 
 
+class NoStepFits(LlamaForCausalLM):
+    """Runs out of memory at more tokens than a decode step has."""
+
+    def forward(self, input_ids: torch.Tensor, positions: torch.Tensor, context: AttentionContext) -> torch.Tensor:
+        if len(input_ids) > 4:
+            raise torch.OutOfMemoryError("CUDA out of memory.\nmore")
+        return super().forward(input_ids, positions, context)
+
+
+@pytest.mark.usefixtures("own_memory")
+def test_a_largest_step_that_does_not_fit_is_refused_with_its_options(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(MODELS, "LlamaForCausalLM", f"{__name__}:NoStepFits")
+    with pytest.raises(ConfigError, match="largest step") as caught:
+        build_engine(open_options(folder))
+    assert "--max-num-batched-tokens 32" in caught.value.details["requested"]
+
+
+def test_a_cache_that_cannot_be_allocated_is_refused_with_its_options(folder: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be allocated") as caught:
+        build(folder, kv_cache_memory_bytes=1 << 60)
+    assert "--kv-cache-memory-bytes" in caught.value.details["options"]
+
+
 @pytest.mark.usefixtures("own_memory")
 def test_inspect_leaves_open_what_is_measured_at_the_start(folder: Path) -> None:
     measured = graph_report(open_options(folder))["memory"]
@@ -159,3 +188,11 @@ def test_an_estimate_off_by_a_tenth_and_by_more_than_64_mib_is_told(estimated: i
 
 def test_nothing_is_told_where_nothing_was_estimated() -> None:
     assert replace(REPORT, graphs_estimated=None).wrong_estimate() == ()
+
+
+def test_graphs_are_captured_over_a_cache_with_less_than_a_block_for_each_request(folder: Path) -> None:
+    core = build(folder, kv_cache_memory_bytes=kv_bytes(num_blocks=3, block_size=4), max_model_len=8, **ALL_KEYS)
+    report = core.graph_report()
+    assert report["dropped"] == []
+    assert len(report["catalog"]) > 0
+    assert len(tokens(core, [request("one", [1, 2, 3], max_tokens=4), request("two", [4])])["one"]) == 4
