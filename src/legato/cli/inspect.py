@@ -33,6 +33,8 @@ def graphs(*, as_json: AsJson = False, engine: EngineOptions) -> None:
     if report["compile"] != "none":
         console.print(f"between attention calls: code by {report['compile']}")
     console.print(f"mixed batches: {report['mixed']}; uniform batches: {uniform}")
+    tokens = report["memory"]["kv_cache_tokens"]
+    console.print(f"KV cache: {'measured at the start' if tokens is None else f'{tokens} tokens'}")
     for title, records in (("Decisions", report["decisions"]), ("Graphs", report["catalog"])):
         console.print(tables.records_table(title, records) if records else f"{title}: none")
 
