@@ -4,6 +4,7 @@ Started as ``python -m legato.engine.engine_process ADDRESS`` by :class:`~legato
 holds its end of a pipe on standard input: when the other end closes, the parent is gone and the process ends itself.
 """
 
+import gc
 import importlib
 import os
 import signal
@@ -140,6 +141,8 @@ def main(address: str) -> int:
 def _serve(socket: "zmq.Socket[bytes]") -> int:
     try:
         core = _build(wire.decode_command(socket.recv()))
+        gc.collect()
+        gc.freeze()  # a collection between two steps need not look through all that the engine is made of
         socket.send(wire.encode(wire.Ready(core.config)))
         EngineLoop(core, socket).run()
     except Exception as error:  # whatever it is, the frontend must hear of it: nobody else can tell its clients

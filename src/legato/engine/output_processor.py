@@ -86,9 +86,7 @@ class OutputProcessor:
         if prompt is None and self._tokenizer is not None:
             prompt = self._tokenizer.decode(requests[0].prompt_token_ids, skip_special_tokens=False)
         outputs = tuple(OutputState(request, index, self._tokenizer) for index, request in enumerate(requests))
-        state = _RequestState(
-            request_id=request_id, prompt=prompt, kind=kind, outputs=outputs, num_open=len(outputs)
-        )
+        state = _RequestState(request_id=request_id, prompt=prompt, kind=kind, outputs=outputs, num_open=len(outputs))
         self._states |= {output.request.request_id: (state, output) for output in outputs}
 
     def forget(self, request_id: str) -> tuple[str, ...]:

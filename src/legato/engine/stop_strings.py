@@ -8,6 +8,8 @@ class StopStrings:
 
     def __init__(self, stops: Sequence[str]) -> None:
         self._stops = tuple(stops)
+        self._beginnings = frozenset(stop[:end] for stop in stops for end in range(1, len(stop)))
+        self._longest = max(map(len, self._beginnings), default=0)
         self._held = ""
 
     def add(self, text: str, *, armed: bool = True) -> tuple[str, str | None]:
@@ -40,8 +42,7 @@ class StopStrings:
 
     def _possible_start(self, pending: str) -> int:
         """Return where the longest end of ``pending`` begins that begins a stop string too."""
-        longest = max((len(stop) for stop in self._stops), default=1) - 1
-        for start in range(max(0, len(pending) - longest), len(pending)):
-            if any(stop.startswith(pending[start:]) for stop in self._stops):
+        for start in range(max(0, len(pending) - self._longest), len(pending)):
+            if pending[start:] in self._beginnings:
                 return start
         return len(pending)

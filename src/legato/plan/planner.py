@@ -8,8 +8,8 @@ from operator import add
 from legato.flow.execution_plan import ExecutionPlan
 from legato.flow.scheduled_batch import ScheduledBatch, ScheduledRequest
 from legato.graphs.catalog import Catalog, GraphLimits
-from legato.graphs.dispatch import Dispatched, dispatch
-from legato.graphs.key import BatchShape, KeyInts
+from legato.graphs.dispatch import dispatch
+from legato.graphs.key import BatchShape, Dispatched, KeyInts
 from legato.graphs.modes import GraphMode, SamplerVariant
 from legato.observability.reasons import Reason
 
@@ -82,7 +82,7 @@ def uniform_width(requests: tuple[ScheduledRequest, ...], widths: tuple[int, ...
     alike but needs its tokens from the host: such a batch is mixed.
     """
     lengths = {len(request.token_ids) for request in requests}
-    if len(lengths) != 1 or not all([request.is_decode for request in requests]):
+    if len(lengths) != 1 or {request.is_decode for request in requests} != {True}:
         return None
     (length,) = lengths
     return length if length in widths else None

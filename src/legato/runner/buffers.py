@@ -47,7 +47,7 @@ class InputBuffer:
         self.host_np, self.spare_np = self.spare_np, self.host_np
 
     def fill(self, values: Sequence[int] | np.ndarray, padded_len: int, pad_value: int | None = None) -> None:
-        """Write ``values`` and padding up to ``padded_len``, with one copy to the device where it does not hold them."""
+        """Write ``values`` and padding up to ``padded_len``, with one copy to the device unless it holds them."""
         held = (values, padded_len) if isinstance(values, tuple) and pad_value is None else None
         if held is not None and held == self.held:
             return

@@ -160,9 +160,10 @@ class Scheduler:
             if state.ended:
                 continue
             update = apply_result(state, scheduled, result)
+            start, end = scheduled.num_computed_tokens, scheduled.seq_len
             if state.row >= 0:  # else it has lost its blocks since
-                self._cache.register(state.table, state.token_ids, scheduled.seq_len)
-            if scheduled.num_computed_tokens < state.num_prompt_tokens <= scheduled.seq_len:
+                self._cache.register(state.table, state.token_ids, end)
+            if start < state.num_prompt_tokens <= end:
                 self._prompt_computed(state, scheduled.num_output_tokens)
             if update is not None:
                 self._num_generation_tokens += len(update.token_ids)

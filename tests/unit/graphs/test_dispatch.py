@@ -195,3 +195,13 @@ def test_dispatch_depends_on_the_shape_alone() -> None:
 def test_the_policy_of_an_unknown_width_is_that_of_mixed_batches() -> None:
     policy = resolved(GraphPolicy.FULL_AND_PIECEWISE, GraphSupport.ALWAYS, (1,))
     assert policy.given_mode(7) is GraphMode.PIECEWISE
+
+
+def test_a_batch_is_dispatched_anew_once_its_graph_is_dropped() -> None:
+    keys, batch = catalog(GraphPolicy.FULL, GraphSupport.ALWAYS), shape(4, 4, 1)
+    first = dispatch(keys, batch)
+    assert dispatch(keys, batch) == first
+    assert first.key is not None
+    without = keys.without(first.key, Reason.STALE_EPOCH)
+    assert dispatch(without, batch).key not in (None, first.key)
+    assert dispatch(keys, batch) == first
