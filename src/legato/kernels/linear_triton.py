@@ -15,7 +15,7 @@ from legato.kernels.linear import Norm
 from legato.kernels.linear_tilings import MAX_ROWS, Tiling
 from legato.kernels.silu_mul_triton import silu_times
 from legato.kernels.split_arrival_triton import arrive
-from legato.kernels.split_workspace import product_workspace
+from legato.kernels.split_workspace import shared_workspace
 
 
 @triton.jit
@@ -249,7 +249,7 @@ def linear(
         return
     grid = (blocks, triton.cdiv(num_rows, tiling.block_rows), tiling.splits)
     sums = tiling.block_rows * (tiling.block_out * (2 if gated else 1) + 1)
-    workspace = product_workspace(inputs.device)
+    workspace = shared_workspace(inputs.device)
     workspace.check(blocks=grid[0] * grid[1], splits=tiling.splits, elements=sums)
     _few_rows_kernel[grid](
         *tensors,

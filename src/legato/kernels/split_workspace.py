@@ -1,8 +1,9 @@
-"""Where the programs of a split product meet. Owns memory that never moves, and the rule by which programs meet.
+"""Where the programs of a split computation meet. Owns memory that never moves, and the rule by which they meet.
 
 Each program leaves what it found and counts itself; the last one to arrive, whichever it is, finds all the others'
 results and puts them together in their order, so that the result does not depend on who was last. It resets the
-counter, so that the next launch, or replay, begins at zero. Launches that share a workspace must follow each other.
+counter, so that the next launch, or replay, begins at zero. Launches that share a workspace must follow each other, as
+those of one stream do.
 """
 
 from functools import cache
@@ -13,8 +14,8 @@ _PARTIAL_ELEMENTS = 1 << 22
 _COUNTERS = 1 << 14
 
 
-class ProductWorkspace:
-    """Room for partial results, and a counter for each group of programs; graphs keep their addresses."""
+class SharedWorkspace:
+    """Room for partial results, and a counter for each group of programs that meet; graphs keep their addresses."""
 
     def __init__(self, elements: int, counters: int, device: torch.device) -> None:
         self.partial = torch.empty(elements, dtype=torch.float32, device=device)
@@ -28,6 +29,6 @@ class ProductWorkspace:
 
 
 @cache
-def product_workspace(device: torch.device) -> ProductWorkspace:
-    """Return the workspace that the products on ``device`` share; made by the first of them, before any capture."""
-    return ProductWorkspace(_PARTIAL_ELEMENTS, _COUNTERS, device)
+def shared_workspace(device: torch.device) -> SharedWorkspace:
+    """Return what the split computations on ``device`` share; made by the first of them, before any capture."""
+    return SharedWorkspace(_PARTIAL_ELEMENTS, _COUNTERS, device)

@@ -9,6 +9,7 @@ rows need no case of their own, and no division.
 import torch
 
 from legato.graphs.modes import SamplerVariant
+from legato.kernels.argmax import argmax
 from legato.sampling.noise import log_exponential
 from legato.sampling.processors import process
 from legato.sampling.state import RowParams, SamplingState
@@ -30,7 +31,7 @@ def sample(
     same tokens. Probabilities are computed in float32. After GENERAL, pass the result to ``state.observe``.
     """
     if variant is SamplerVariant.GREEDY:
-        return logits.argmax(dim=-1)
+        return argmax(logits)
     num_reqs, vocab_size = logits.shape
     size = max(1, _ELEMENTS_AT_ONCE // vocab_size)
     tokens = [
@@ -52,7 +53,7 @@ def _sample_rows(
         logits = process(logits, rows, positions, state, params)
     if variant is SamplerVariant.TEMPERATURE:
         noise = log_exponential(params.seed, positions, state.hashes)
-        return _perturbed(logits, noise, params.temperature).argmax(dim=-1)
+        return argmax(_perturbed(logits, noise, params.temperature))
     return _sample_filtered(logits, positions, state.hashes, params)
 
 
@@ -71,7 +72,7 @@ def _sample_filtered(
     # Noise belongs to a token, not to its rank: an unfiltered row draws what it draws in the TEMPERATURE variant.
     noise = log_exponential(params.seed, positions, hashes[token_ids])
     scores = _perturbed(ordered, noise, params.temperature).masked_fill_(removed, float("-inf"))
-    return token_ids.gather(1, scores.argmax(dim=-1, keepdim=True)).squeeze(1)
+    return token_ids.gather(1, argmax(scores)[:, None]).squeeze(1)
 
 
 def kept(ordered: torch.Tensor, params: RowParams) -> torch.Tensor:

@@ -15,7 +15,7 @@ if not triton.knobs.runtime.interpret:
 from legato.kernels import linear_triton
 from legato.kernels.linear import Norm, add_linear_reference, gated_linear_reference, linear_reference
 from legato.kernels.linear_tilings import Tiling
-from legato.kernels.split_workspace import product_workspace
+from legato.kernels.split_workspace import shared_workspace
 
 
 @pytest.fixture(autouse=True)
@@ -106,7 +106,7 @@ def test_a_split_product_can_be_repeated() -> None:
     for out in found:
         linear_triton.linear(inputs, weight, vector, out, Tiling(16, 32, 4, 2, splits=4), norm=norm)
     assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])
-    assert not product_workspace(inputs.device).counters.any()
+    assert not shared_workspace(inputs.device).counters.any()
 
 
 def test_rows_of_a_product_may_lie_apart() -> None:
