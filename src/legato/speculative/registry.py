@@ -1,0 +1,28 @@
+"""The table of drafters: method, as people type it -> the class, imported when asked for.
+
+To add a drafter: one file here, one line below. The contract suite runs over every line.
+"""
+
+from importlib import import_module
+
+from legato.errors import ConfigError
+from legato.speculative.setup import DrafterClass
+
+DRAFTERS: dict[str, str] = {
+    "ngram": "legato.speculative.ngram:NgramDrafter",
+}
+
+
+def drafter_class(method: str) -> DrafterClass:
+    """Return the drafter of ``method``. Raises ConfigError, listing those there are."""
+    if method not in DRAFTERS:
+        raise ConfigError(
+            "there is no such way to draft",
+            {
+                "requested": f'--speculative-config with "method": "{method}"',
+                "options": " | ".join(DRAFTERS),
+            },
+        )
+    module, _, name = DRAFTERS[method].partition(":")
+    found: DrafterClass = getattr(import_module(module), name)
+    return found
