@@ -55,16 +55,17 @@ class Canary:
         return self._program.buffers.logits.shape[1] - 1
 
     def _fill_blocks(self) -> None:
-        """Give the batch's blocks the same noise before each run."""
-        block_ids = torch.tensor([block for blocks in self._batch.blocks for block in blocks])
-        noise: dict[torch.Size, torch.Tensor] = {}
+        """Give the batch's blocks the same noise before each run, drawn where it is needed."""
+        device = self._program.state.block_table.device
+        block_ids = torch.tensor([block for blocks in self._batch.blocks for block in blocks], device=device)
+        noise: dict[tuple[torch.Size, torch.dtype], torch.Tensor] = {}
         for cache in self._program.caches.values():
             for tensor in (cache.key, cache.value):
-                shape = torch.Size((len(block_ids), *tensor.shape[1:]))
-                if shape not in noise:
-                    drawn = torch.randn(shape, generator=torch.Generator().manual_seed(0))
-                    noise[shape] = drawn.to(tensor.device, tensor.dtype)
-                tensor.index_copy_(0, block_ids.to(tensor.device), noise[shape])
+                form = torch.Size((len(block_ids), *tensor.shape[1:])), tensor.dtype
+                if form not in noise:
+                    generator = torch.Generator(device).manual_seed(0)
+                    noise[form] = torch.randn(form[0], generator=generator, dtype=form[1], device=device)
+                tensor.index_copy_(0, block_ids, noise[form])
 
     def _leave_behind(self, *, poisoned: bool) -> None:
         """Fill the staging arrays as an earlier batch would: with a row that is none of this one's, on its first block.
