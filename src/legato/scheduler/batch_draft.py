@@ -18,7 +18,9 @@ class BatchDraft:
         """Feed as many of the request's next tokens as the budget allows."""
         start = state.num_computed_tokens
         num_tokens = state.num_tokens
-        end = min(num_tokens, start + self.num_tokens_left)
+        end = start + self.num_tokens_left
+        if end > num_tokens:
+            end = num_tokens
         samples = end == num_tokens
         is_decode = state.is_decoding
         request = state.request

@@ -19,7 +19,7 @@ def apply_result(state: RequestState, scheduled: ScheduledRequest, result: Reque
     return RequestUpdate(
         request_id=scheduled.request_id,
         token_ids=token_ids,
-        logprobs=result.logprobs[: len(token_ids)],
+        logprobs=result.logprobs[: len(token_ids)] if result.logprobs else (),
         prompt_logprobs=prompt_logprobs,
         num_cached_tokens=state.num_cached_tokens,
         finish_reason=finish_reason,
@@ -29,15 +29,26 @@ def apply_result(state: RequestState, scheduled: ScheduledRequest, result: Reque
 
 def _accept(state: RequestState, token_ids: tuple[int, ...]) -> tuple[tuple[int, ...], FinishReason | None]:
     """Append new tokens up to the one that ends the output, if one does; return them, and why it ended."""
-    known, request = state.token_ids, state.request
-    for index, token_id in enumerate(token_ids):
-        known.append(token_id)
-        may_stop = token_id in request.stop_token_ids
-        if may_stop and len(known) - state.num_prompt_tokens > request.params.min_tokens:
-            return token_ids[: index + 1], FinishReason.STOP
-        if len(known) >= state.max_num_tokens:
-            return token_ids[: index + 1], FinishReason.LENGTH
-    return token_ids, None
+    known = state.token_ids
+    num_before = len(known)
+    known += token_ids
+    if len(known) < state.max_num_tokens and state.request.stop_token_ids.isdisjoint(token_ids):
+        return token_ids, None
+    num_accepted, finish_reason = _end_of_output(state, token_ids, num_before)
+    del known[num_before + num_accepted :]
+    return token_ids[:num_accepted], finish_reason
+
+
+def _end_of_output(state: RequestState, token_ids: tuple[int, ...], num_before: int) -> tuple[int, FinishReason | None]:
+    """Return how many of ``token_ids`` belong to the output, and why it ends with the last of them."""
+    stop_token_ids, min_tokens = state.request.stop_token_ids, state.request.params.min_tokens
+    for num_accepted, token_id in enumerate(token_ids, start=1):
+        num_tokens = num_before + num_accepted
+        if token_id in stop_token_ids and num_tokens - state.num_prompt_tokens > min_tokens:
+            return num_accepted, FinishReason.STOP
+        if num_tokens >= state.max_num_tokens:
+            return num_accepted, FinishReason.LENGTH
+    return len(token_ids), None
 
 
 def _stop_reason(state: RequestState) -> int | None:
