@@ -1,6 +1,6 @@
 """Kernels as written against generated code between attention calls: time per token, and the tokens themselves.
 
-    python benchmarks/compile_modes.py [--model .kit/base/models/smollm2-135m] [--batch-sizes 1,8] [--turns 3]
+    python benchmarks/compile_modes.py [--model smollm2] [--batch-sizes 1,8] [--turns 3]
                                        [--output-len 256] [--graph-policy POLICY] [--json FILE]
 
 Random weights, greedy, 128 tokens in. The two engines stand over the same weights and take turns. Their words are
@@ -36,7 +36,7 @@ INPUT_LEN = 128
 def arguments() -> argparse.Namespace:
     """Return what was asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default=".kit/base/models/smollm2-135m")
+    parser.add_argument("--model", default="smollm2")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--batch-sizes", default="1,8", type=lambda text: tuple(map(int, text.split(","))))

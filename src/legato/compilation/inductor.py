@@ -1,32 +1,33 @@
 """Pieces compiled by TorchInductor. Owns the call into it, and the check that it can work on this machine."""
 
-import os
 import shutil
 from collections.abc import Callable, Sequence
 
 import torch
 
 from legato.compilation.pieces import Piece
+from legato.config.environment import named_compiler
 from legato.errors import ConfigError, ModelError
 
 _OLDEST_TORCH = (2, 11)
-_COMPILERS = {"cpu": (("CXX",), ("g++", "clang++")), "cuda": (("CC",), ("gcc", "clang"))}
-"""Device -> environment variables that name a compiler, and the compilers looked for: C++ for kernels on the CPU, C
-for the launchers that Triton builds."""
+_COMPILERS = {"cpu": ("CXX", ("g++", "clang++")), "cuda": ("CC", ("gcc", "clang"))}
+"""Device -> the variable that names a compiler, and the compilers looked for: C++ for kernels on the CPU, C for the
+launchers that Triton builds."""
 
 
 def check_inductor(device_kind: str) -> None:
     """Raise ConfigError, saying what to install, where TorchInductor cannot generate code for this kind of device."""
     _check_torch(torch.__version__)
-    variables, names = _COMPILERS[device_kind]
-    named = [os.environ[variable] for variable in variables if os.environ.get(variable)]
-    if not any(shutil.which(name.split()[0]) for name in named or names):
+    variable, names = _COMPILERS[device_kind]
+    named = named_compiler(variable)
+    looked_for = names if named is None else (named,)
+    if not any(map(shutil.which, looked_for)):
         raise ConfigError(
             "--compile inductor needs a compiler, and none was found",
             {
-                "requested": " or ".join(named or names),
+                "requested": " or ".join(looked_for),
                 "found": "none of them on PATH",
-                "options": f"apt install g++, or your system's package of it | set {variables[0]} | --compile none",
+                "options": f"apt install g++, or your system's package of it | set {variable} | --compile none",
             },
         )
 

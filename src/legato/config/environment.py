@@ -30,6 +30,12 @@ def cuda_home() -> str | None:
     return os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
 
 
+def named_compiler(variable: str) -> str | None:
+    """Return the compiler that CC or CXX names, without its flags; None: it names none."""
+    words = os.environ.get(variable, "").split()
+    return words[0] if words else None
+
+
 def with_search_path(paths: Iterable[str]) -> dict[str, str]:
     """Return the environment for a child process that finds modules in ``paths``."""
     return os.environ | {"PYTHONPATH": os.pathsep.join(paths)}

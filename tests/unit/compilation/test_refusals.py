@@ -46,7 +46,7 @@ def as_family(tmp_path: Path) -> Callable[[type[CausalLM]], CausalLM]:
 
 
 def test_a_read_on_the_host_is_refused_with_its_line(as_family: Callable[[type[CausalLM]], CausalLM]) -> None:
-    with pytest.raises(ModelError, match="host reads|not one graph") as caught:
+    with pytest.raises(ModelError, match=r"host reads|not one graph") as caught:
         compile_model(as_family(HostReadingModel), CPU, as_traced, max_num_tokens=MAX_TOKENS)
     assert "planted_faults.py" in str(caught.value.details["place"])
 
