@@ -236,17 +236,23 @@ def test_a_latency_measurement_leaves_a_file_with_the_peers_figures_and_equal_to
 
 def test_throughput_counts_tokens_and_how_the_steps_ran_and_adds_its_row_to_a_file(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "throughput.json"
-    loop = ("--num-requests", "3", "--concurrency", "2", "--input-len", "8", "--output-len", "6")
-    first = run("bench throughput", *loop, "--output", str(file))
-    second = run("bench throughput", *loop, "--output", str(file), "--append", "--case", "again", "--json")
+    lengths = ("--input-len", "8", "--output-len", "6", "--output", str(file))
+    first = run("bench throughput", *lengths, "--num-requests", "3,4", "--concurrency", "2,1")
+    second = run("bench throughput", *lengths, "--concurrency", "1", "--append", "--case", "again", "--json")
     assert (first.code, second.code) == (0, 0), first.err + second.err
     rows = read_rows_file(file).rows
-    assert [row["case"] for row in rows] == ["closed-2", "again"]
-    assert json.loads(second.out) == [rows[1]]
+    assert [(row["case"], row["num_requests"]) for row in rows] == [("closed-2", 3), ("closed-1", 4), ("again", 8)]
+    assert json.loads(second.out) == [rows[2]]
     assert rows[0]["total_tok_per_s"] == pytest.approx(3 * (8 + 6) / rows[0]["seconds"])
     assert rows[0]["shares"]["full"] + rows[0]["shares"]["eager"] == pytest.approx(1)
     assert rows[0]["shares"]["full"] > 0.5
     assert "Throughput" in first.out
+
+
+def test_numbers_of_requests_that_do_not_match_those_at_once_are_refused(run: Run) -> None:
+    ended = run("bench throughput", "--num-requests", "1,2,3", "--concurrency", "1,2")
+    assert (ended.code, ended.out) == (2, "")
+    assert "one for each" in ended.err
 
 
 def test_modes_measures_every_policy_and_draws_them(run: Run, tmp_path: Path) -> None:

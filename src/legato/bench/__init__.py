@@ -1,1 +1,1 @@
-"""Measurements a user can repeat: latency and its peers."""
+"""Measurements a user can repeat: latency, throughput, start-up and graph policies, beside their peers."""

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from legato.config.options import EngineOptions
 
 _PROMPT = tuple(range(1, 17))
+_VLLM_MAX_NUM_SEQS = 256
+"""As many as Legato takes on a GPU by default."""
 _VLLM_GRAPHS = re.compile(r"Graph capturing finished in .* took (?P<gib>[\d.]+) GiB")
 
 
@@ -57,12 +59,11 @@ def start_vllm(values: dict[str, object], log: Path) -> "Started":
     import_vllm()
     imported = time.monotonic()
     from legato.bench.startup import Started
-    from legato.engine.resolve import resolve
 
     options = _options(values)
-    config = resolve(options).config
-    prepared = time.monotonic() - imported  # Legato's part of this, which vLLM alone would not have
-    peer = VllmPeer(options, config)
+    max_num_seqs = options.max_num_seqs or _VLLM_MAX_NUM_SEQS
+    # The GPU is not touched before vLLM does: it could not fork its engine then, and would import everything again.
+    peer = VllmPeer(options, dtype=options.dtype, max_model_len=options.max_model_len, max_num_seqs=max_num_seqs)
     built = time.monotonic()
     peer.generate_once([_PROMPT], 1)
     first_token = time.monotonic()
@@ -70,9 +71,9 @@ def start_vllm(values: dict[str, object], log: Path) -> "Started":
     return Started(
         subject=peer.subject,
         imported=imported,
-        built=built - prepared,
-        first_token=first_token - prepared,
-        max_num_seqs=config.scheduler.max_num_seqs,
+        built=built,
+        first_token=first_token,
+        max_num_seqs=max_num_seqs,
         graph_gib=float(found[-1]) if found else None,
     )
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import Any
 
 from legato.bench.contestant import NewTokens, Prompts, Timing
@@ -20,25 +21,48 @@ class VllmPeer:
     Where both engines live on one GPU during the measurement, the share must be under a half.
     """
 
-    def __init__(self, options: EngineOptions, config: EngineConfig) -> None:
+    def __init__(
+        self,
+        options: EngineOptions,
+        *,
+        dtype: str,
+        max_model_len: int | None,
+        max_num_seqs: int | None,
+        eager: bool = False,
+    ) -> None:
         vllm = import_vllm()
-        eager = config.graph_policy == GraphPolicy.NONE
+        source = resolve_model(options.model, options.load_format)
         self.name = f"vllm {vllm.__version__}"
         self.subject = Subject(
             engine="vllm",
             version=vllm.__version__,
             model=model_name(options.model),
-            dtype=config.dtype,
+            dtype=dtype,
             policy=str(GraphPolicy.NONE) if eager else None,
         )
         self._params = vllm.SamplingParams
         self._deltas = vllm.sampling_params.RequestOutputKind.DELTA
         self._llm = vllm.LLM(
-            **llm_arguments(options),
+            model=str(source.path),
+            load_format="dummy" if source.format is WeightFormat.DUMMY else "auto",
+            skip_tokenizer_init=True,
+            dtype=dtype,
+            max_model_len=max_model_len,
+            gpu_memory_utilization=options.gpu_memory_utilization,
+            enable_prefix_caching=False,
+            enforce_eager=eager,
+            **({} if max_num_seqs is None else {"max_num_seqs": max_num_seqs}),
+        )
+
+    @classmethod
+    def like(cls, options: EngineOptions, config: EngineConfig) -> "VllmPeer":
+        """Return the peer of an engine with this configuration."""
+        return cls(
+            options,
             dtype=config.dtype,
             max_model_len=config.scheduler.max_model_len,
             max_num_seqs=config.scheduler.max_num_seqs,
-            enforce_eager=eager,
+            eager=config.graph_policy == GraphPolicy.NONE,
         )
 
     def generate(self, prompts: Prompts, output_len: int) -> Timing:
@@ -80,24 +104,18 @@ class VllmPeer:
         """Return nothing: no record is kept."""
 
 
+def require_vllm() -> None:
+    """Raise ConfigError where vLLM is not installed; importing it takes many seconds."""
+    if find_spec("vllm") is None:
+        raise ConfigError(
+            "the peer is not installed",
+            {"requested": "--peer vllm", "found": "there is no module vllm", "options": "pip install vllm"},
+        )
+
+
 def import_vllm() -> Any:
     """Return vLLM's module. Raises ConfigError where it is not installed."""
-    try:
-        import vllm  # type: ignore[import-not-found]
-    except ImportError as error:
-        raise ConfigError(
-            "the peer is not installed", {"requested": "--peer vllm", "found": error, "options": "pip install vllm"}
-        ) from error
+    require_vllm()
+    import vllm  # type: ignore[import-not-found]
+
     return vllm
-
-
-def llm_arguments(options: EngineOptions) -> dict[str, Any]:
-    """Return what every ``LLM`` of a measurement is built with: the model, its weights and the share of memory."""
-    source = resolve_model(options.model, options.load_format)
-    return {
-        "model": str(source.path),
-        "load_format": "dummy" if source.format is WeightFormat.DUMMY else "auto",
-        "skip_tokenizer_init": True,
-        "gpu_memory_utilization": options.gpu_memory_utilization,
-        "enable_prefix_caching": False,
-    }

@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 
 from legato.cli import bench_tables
-from legato.cli.bench_engines import contestants, stepped_engines
+from legato.cli.bench_engines import contestants, resolved_config, stepped_engines
 from legato.cli.bench_options import LatencyOptions, ModesOptions, OutputOptions, StartupOptions, ThroughputOptions
 from legato.cli.bench_progress import measuring
 from legato.cli.bench_result import hand_over
@@ -81,27 +81,20 @@ def throughput(*, workload: ThroughputOptions, output: OutputOptions, engine: En
 
     Example:
 
-    - `legato bench throughput --num-requests 128 --concurrency 16 --input-len 1024 --output-len 128 --peer vllm`
+    - `legato bench throughput --num-requests 128,256 --concurrency 16,64 --input-len 1024 --output-len 128 --peer vllm`
     """
-    from legato.bench.closed_loop import LoopWorkload, measure_loop
+    from legato.bench.closed_loop import measure_loop
 
     console = Console(stderr=True)
     if engine.max_num_seqs is None:
-        engine = replace(engine, max_num_seqs=workload.concurrency)
-    engines, config = stepped_engines(workload, engine, console)
-    what = LoopWorkload(
-        case=workload.case or f"closed-{workload.concurrency}",
-        num_requests=workload.num_requests,
-        concurrency=workload.concurrency,
-        input_len=workload.input_len,
-        output_len=workload.output_len,
-        warmup_requests=workload.concurrency if workload.warmup is None else workload.warmup,
-        vocab_size=config.model.vocab_size,
-    )
+        engine = replace(engine, max_num_seqs=max(workload.concurrency))
+    config = resolved_config(engine)
+    loops = workload.loops(config.model.vocab_size)
     rows = []
-    for stepped in engines:
-        with measuring(console, stepped.name, what.num_requests) as report:
-            rows.append(measure_loop(stepped, what, report))
+    for stepped in stepped_engines(workload, engine, config, console):
+        for loop in loops:
+            with measuring(console, f"{stepped.name}, {loop.concurrency} at once", loop.num_requests) as report:
+                rows.append(measure_loop(stepped, loop, report))
     tables = (bench_tables.throughput_table(rows), bench_tables.shares_table(rows))
     hand_over(rows, tables, config.device, output)
 

@@ -17,10 +17,9 @@ def contestants(
     workload: LatencyOptions, engine: EngineOptions, console: Console
 ) -> "tuple[list[Contestant], EngineConfig]":
     """Build Legato once per policy, and the peer; return Legato's configuration too."""
+    _require(workload.peer)
     if workload.peer_alone:
-        from legato.engine.resolve import resolve
-
-        config = resolve(engine).config
+        config = resolved_config(engine)
         return _peers(workload.peer, engine, config), config
     from legato.bench.legato_contestant import LegatoContestant, contestant_per_policy
 
@@ -33,6 +32,14 @@ def contestants(
     return [*own, *_peers(workload.peer, engine, config)], config
 
 
+def _require(peer: str) -> None:
+    """Find out that a peer is not there before anything is built."""
+    if peer == "vllm":
+        from legato.bench.vllm_peer import require_vllm
+
+        require_vllm()
+
+
 def _peers(name: str, engine: EngineOptions, config: "EngineConfig") -> "list[Contestant]":
     if name == "transformers":
         from legato.bench.transformers_peer import TransformersPeer
@@ -41,18 +48,16 @@ def _peers(name: str, engine: EngineOptions, config: "EngineConfig") -> "list[Co
     if name == "vllm":
         from legato.bench.vllm_peer import VllmPeer
 
-        return [VllmPeer(engine, config)]
+        return [VllmPeer.like(engine, config)]
     return []
 
 
 def stepped_engines(
-    workload: ThroughputOptions, engine: EngineOptions, console: Console
-) -> "tuple[list[SteppedEngine], EngineConfig]":
-    """Build Legato, vLLM or both; return Legato's configuration too."""
-    from legato.engine.resolve import resolve
-
+    workload: ThroughputOptions, engine: EngineOptions, config: "EngineConfig", console: Console
+) -> "list[SteppedEngine]":
+    """Build Legato, vLLM or both; ``config`` is Legato's configuration."""
+    _require(workload.peer)
     engines: list[SteppedEngine] = []
-    config = resolve(engine).config
     if not workload.peer_alone:
         from legato.bench.legato_contestant import LegatoContestant
 
@@ -60,5 +65,12 @@ def stepped_engines(
     if workload.peer == "vllm":
         from legato.bench.vllm_peer import VllmPeer
 
-        engines.append(VllmPeer(engine, config))
-    return engines, config
+        engines.append(VllmPeer.like(engine, config))
+    return engines
+
+
+def resolved_config(engine: EngineOptions) -> "EngineConfig":
+    """Return the configuration that Legato would have; nothing is built."""
+    from legato.engine.resolve import resolve
+
+    return resolve(engine).config

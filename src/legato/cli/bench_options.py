@@ -1,9 +1,14 @@
 """What ``legato bench`` measures, as typed. Owns the options and their help; measuring is bench's."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from legato.config.options import option
+from legato.errors import ConfigError
 from legato.graphs.modes import GraphPolicy
+
+if TYPE_CHECKING:
+    from legato.bench.closed_loop import LoopWorkload
 
 WORKLOAD = "Workload"
 RESULT = "Result"
@@ -64,8 +69,18 @@ class ModesOptions:
 class ThroughputOptions:
     """What ``legato bench throughput`` measures."""
 
-    num_requests: int = option(64, "Requests that count.", panel=WORKLOAD)
-    concurrency: int = option(8, "Requests at once: a new one is added when one ends.", panel=WORKLOAD)
+    num_requests: tuple[int, ...] | None = option(
+        None,
+        "Requests that count, for each number at once or one for all; default: eight times as many as run at once.",
+        metavar="N,N,…",
+        panel=WORKLOAD,
+    )
+    concurrency: tuple[int, ...] = option(
+        (8,),
+        "Requests at once: a new one is added when one ends; several numbers are measured one by one.",
+        metavar="N,N,…",
+        panel=WORKLOAD,
+    )
     input_len: int = option(256, "Tokens of each prompt, random, without a common prefix.", panel=WORKLOAD)
     output_len: int = option(64, "Tokens generated for each prompt.", panel=WORKLOAD)
     warmup: int | None = option(
@@ -75,7 +90,39 @@ class ThroughputOptions:
     peer_alone: bool = option(
         False, "Measure the peer by itself, on a device that cannot hold both engines.", panel=WORKLOAD
     )
-    case: str | None = option(None, "Name of the rows; default: 'closed-8' for 8 at once.", panel=RESULT)
+    case: str | None = option(
+        None,
+        "Name of the row; default: 'closed-8' for 8 at once. Several rows have the number behind it.",
+        panel=RESULT,
+    )
+
+    def loops(self, vocab_size: int) -> "list[LoopWorkload]":
+        """Return one workload per number at once. Raises ConfigError where there are other numbers of requests."""
+        from legato.bench.closed_loop import LoopWorkload
+
+        numbers = self.num_requests or tuple(8 * concurrency for concurrency in self.concurrency)
+        numbers = numbers * len(self.concurrency) if len(numbers) == 1 else numbers
+        if len(numbers) != len(self.concurrency):
+            raise ConfigError(
+                "--num-requests and --concurrency do not match",
+                {
+                    "requested": f"{len(numbers)} numbers of requests for {len(self.concurrency)} numbers at once",
+                    "options": "one number of requests, or one for each",
+                },
+            )
+        single = len(numbers) == 1 and self.case is not None
+        return [
+            LoopWorkload(
+                case=self.case if single and self.case else f"{self.case or 'closed'}-{concurrency}",
+                num_requests=num_requests,
+                concurrency=concurrency,
+                input_len=self.input_len,
+                output_len=self.output_len,
+                warmup_requests=concurrency if self.warmup is None else self.warmup,
+                vocab_size=vocab_size,
+            )
+            for num_requests, concurrency in zip(numbers, self.concurrency, strict=True)
+        ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

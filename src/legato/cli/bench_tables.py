@@ -79,10 +79,11 @@ def throughput_table(rows: "Sequence[ThroughputRow]") -> Table:
 
 def shares_table(rows: "Sequence[ThroughputRow]") -> Table:
     """Return how the steps ran, where an engine keeps record."""
-    columns = ("engine", "steps", "full", "piecewise", "eager", "padding", "host ms/step")
+    columns = ("engine", "at once", "steps", "full", "piecewise", "eager", "padding", "host ms/step")
     cells = [
         (
             row.engine,
+            row.concurrency,
             shares.steps,
             *(f"{share:.1%}" for share in (shares.full, shares.piecewise, shares.eager, shares.padding)),
             None if shares.host_ms_per_step is None else f"{shares.host_ms_per_step:.3f}",

@@ -67,9 +67,14 @@ def _portable(argument: str) -> str:
     return f"{option}{equals}{Path(value).name}" if is_elsewhere and os.sep in value else argument
 
 
+def _place(file: RowsFile) -> tuple[str, str, str]:
+    """Return what rows of one file have in common; how many threads torch has is each command's own."""
+    return (file.environment.processor, file.environment.device, file.commit)
+
+
 def _joined(old: RowsFile, new: RowsFile, path: Path) -> RowsFile:
     """Return both files as one."""
-    if replace(old.environment, versions={}) != replace(new.environment, versions={}) or old.commit != new.commit:
+    if _place(old) != _place(new):
         raise ConfigError(
             "the file has rows of another machine or of another commit",
             {
