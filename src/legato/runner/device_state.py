@@ -11,6 +11,7 @@ import torch
 
 from legato.device.host_memory import upload
 from legato.flow.scheduled_batch import BlockAppend
+from legato.kernels.row_state import advance
 
 
 class DeviceState:
@@ -50,8 +51,7 @@ class DeviceState:
 
     def commit(self, rows: torch.Tensor, seq_lens: torch.Tensor, token_ids: torch.Tensor) -> None:
         """Advance ``rows`` [num_reqs] to ``seq_lens`` with ``token_ids`` as next inputs; the null row stays."""
-        self.next_tokens.index_copy_(0, rows, token_ids)
-        self.num_computed.index_copy_(0, rows, seq_lens.masked_fill(rows == self.null_row, 0))
+        advance(rows, seq_lens, token_ids, self.next_tokens, self.num_computed, self.null_row)
 
     def tensors(self) -> Mapping[str, torch.Tensor]:
         """Return the device tensors by name."""

@@ -10,6 +10,7 @@ import torch
 
 from legato.attention.protocol import AttentionMetadata
 from legato.graphs.key import KeyInts
+from legato.kernels.row_state import decode_inputs
 from legato.runner.buffers import StepBuffers
 from legato.runner.device_state import DeviceState
 
@@ -49,7 +50,8 @@ def request_inputs(shape: StepShape, buffers: StepBuffers, state: DeviceState) -
     rows = buffers.rows.device[: shape.num_reqs]
     computed = state.num_computed.index_select(0, rows)
     if shape.query_len is not None:
-        starts = torch.arange(shape.num_reqs + 1, dtype=torch.int32, device=rows.device) * shape.query_len
+        past_the_end = shape.num_reqs * shape.query_len + 1
+        starts = torch.arange(0, past_the_end, shape.query_len, dtype=torch.int32, device=rows.device)
         return RequestInputs(rows=rows, query_start_loc=starts, seq_lens=computed + shape.query_len)
     starts = buffers.query_start_loc.device[: shape.num_reqs + 1]
     # A padded request has no tokens and sits on the null row, so that its length stays 0.
@@ -60,27 +62,38 @@ def token_inputs(
     shape: StepShape, requests: RequestInputs, buffers: StepBuffers, state: DeviceState, *, block_size: int
 ) -> TokenInputs:
     """Return ids, positions and attention metadata of the step's tokens."""
+    rows, table = requests.rows, state.block_table
     if shape.query_len == 1:
-        token_rows, positions = requests.rows, requests.seq_lens - 1
-        input_ids = state.next_tokens.index_select(0, token_rows)
-    else:
-        token_rows = buffers.token_rows.device[: shape.num_tokens]
-        given = buffers.input_ids.device[: shape.num_tokens]
-        positions = state.num_computed.index_select(0, token_rows) + buffers.token_offsets.device[: shape.num_tokens]
-        input_ids = torch.where(given < 0, state.next_tokens.index_select(0, token_rows), given)
-    blocks = state.block_table[token_rows, positions // block_size]
-    metadata = AttentionMetadata(
+        read = decode_inputs(rows, requests.seq_lens, state.next_tokens, table, block_size)
+        metadata = _metadata(shape, requests, read.seq_lens, read.block_table, read.slot_mapping)
+        return TokenInputs(input_ids=read.input_ids, positions=read.positions, metadata=metadata)
+    token_rows = buffers.token_rows.device[: shape.num_tokens]
+    given = buffers.input_ids.device[: shape.num_tokens]
+    positions = state.num_computed.index_select(0, token_rows) + buffers.token_offsets.device[: shape.num_tokens]
+    input_ids = torch.where(given < 0, state.next_tokens.index_select(0, token_rows), given)
+    slots = table[token_rows, positions // block_size] * block_size + positions % block_size
+    metadata = _metadata(shape, requests, requests.seq_lens.to(torch.int32), table.index_select(0, rows), slots)
+    return TokenInputs(input_ids=input_ids, positions=positions, metadata=metadata)
+
+
+def _metadata(
+    shape: StepShape,
+    requests: RequestInputs,
+    seq_lens: torch.Tensor,
+    block_table: torch.Tensor,
+    slot_mapping: torch.Tensor,
+) -> AttentionMetadata:
+    return AttentionMetadata(
         query_start_loc=requests.query_start_loc,
-        seq_lens=requests.seq_lens.to(torch.int32),
-        block_table=state.block_table.index_select(0, requests.rows),
-        slot_mapping=blocks * block_size + positions % block_size,
+        seq_lens=seq_lens,
+        block_table=block_table,
+        slot_mapping=slot_mapping,
         num_tokens=shape.num_tokens,
         num_reqs=shape.num_reqs,
         query_len=shape.query_len,
         max_query_len=shape.max_query_len,
         key_ints=dict(shape.key_ints),
     )
-    return TokenInputs(input_ids=input_ids, positions=positions, metadata=metadata)
 
 
 def last_tokens(shape: StepShape, requests: RequestInputs) -> torch.Tensor | None:
