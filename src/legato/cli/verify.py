@@ -115,7 +115,7 @@ def _show(report: "Report", console: Console) -> None:
 
 
 def _table(report: "Report") -> Table:
-    numeric = ("graphs", "dropped", "used", "tokens", "ties", "apart")
+    numeric = ("graphs", "dropped", "used", "tokens", "ties", "apart", "s")
     rows = [
         (
             engine.name,
@@ -125,6 +125,7 @@ def _table(report: "Report") -> Table:
             engine.num_tokens,
             engine.num_near_ties,
             f"{max(engine.max_logit_difference, engine.max_logprob_difference):.1e}",
+            f"{engine.seconds:.1f}",
             "ok" if engine.passed else "FAIL",
         )
         for engine in report.engines

@@ -46,6 +46,8 @@ class EngineResult:
     max_logprob_difference: float = 0.0
     max_logit_difference: float = 0.0
     """Over all keys, replayed with padding against eager without."""
+    seconds: float = 0.0
+    """From the building to the last check; for an overlapped loop, which uses a built engine, its steps."""
     steps: dict[str, int] = field(default_factory=dict)
     """'stage mode' -> steps of the prompts."""
     findings: list[Finding] = field(default_factory=list)

@@ -4,6 +4,7 @@ The eager engine comes first and is what all others are held to; it is itself he
 """
 
 import gc
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -83,12 +84,13 @@ class _Session:
 
     def _eager(self) -> tuple[EngineResult, EngineResult]:
         """Build the engine that all others are compared with, and keep its words."""
-        result = EngineResult(name="none")
+        result, started = EngineResult(name="none"), time.perf_counter()
         core = self._build(result.name, self._options)
         file, max_tokens = self._request.prompts, self._request.max_tokens
         self._prompts = read_prompts(file) if file else default_prompts(core.tokenizer, core.config, max_tokens)
         self._expected = self._say(core, result)
         result.num_tokens = sum(len(output.logprobs) for output in self._expected)
+        result.seconds = time.perf_counter() - started
         return result, self._overlapped(core, result.name)
 
     def _reference(self) -> Iterator[EngineResult]:
@@ -96,7 +98,7 @@ class _Session:
         if self._resolved.config.attention_backend == REFERENCE_BACKEND:
             return
         options = replace(self._options, attention_backend=REFERENCE_BACKEND, max_model_len=self._longest)
-        result = EngineResult(name=REFERENCE_BACKEND)
+        result, started = EngineResult(name=REFERENCE_BACKEND), time.perf_counter()
         try:
             core = self._build(result.name, options)
         except BackendError as error:
@@ -106,6 +108,7 @@ class _Session:
         said = self._say(core, result)
         del core
         self._compare(result, said, self._expected, (options, self._options))
+        result.seconds = time.perf_counter() - started
         yield result
 
     def _graph_engines(self) -> Iterator[EngineResult]:
@@ -119,7 +122,7 @@ class _Session:
                 yield from self._with_graphs(str(policy), replace(options, graph_policy=str(policy)))
 
     def _with_graphs(self, name: str, options: EngineOptions) -> list[EngineResult]:
-        result = EngineResult(name=name)
+        result, started = EngineResult(name=name), time.perf_counter()
         core = self._build(name, options)
         said = self._say(core, result)
         overlapped = self._overlapped(core, name)
@@ -127,15 +130,17 @@ class _Session:
         checks.run(self._proven, lambda done, total, what: self._progress(name, done, total, what))
         del core, checks
         self._compare(result, self._expected, said, (self._options, options))
+        result.seconds = time.perf_counter() - started
         return [result, overlapped]
 
     def _overlapped(self, core: EngineCore, name: str) -> EngineResult:
         """Let the overlapped loop say it too, over the same graphs."""
-        result = EngineResult(name=f"{name}, overlap")
+        result, started = EngineResult(name=f"{name}, overlap"), time.perf_counter()
         core.reset_prefix_cache()
         said = self._say(OverlappedEngineCore.over(core), result)
         # Its layers are the plain loop's: what only overlap changes is the order of steps.
         self._compare(result, self._expected, said, None)
+        result.seconds = time.perf_counter() - started
         return result
 
     def _build(self, name: str, options: EngineOptions) -> EngineCore:

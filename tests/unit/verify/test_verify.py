@@ -51,6 +51,7 @@ def test_a_healthy_model_is_verified_under_every_policy(folder: Path) -> None:
         assert engine.num_reachable == engine.num_replayed == engine.num_keys
         assert engine.num_tokens == 6 * 6
         assert engine.max_logit_difference < 1e-4
+        assert engine.seconds > 0
     by_name = {engine.name: engine for engine in report.engines}
     assert by_name["piecewise"].num_captured_twice == len(SIZES)
     assert by_name["full"].num_captured_twice == 2 * 4 * len(SIZES), "uniform and mixed, four samplers"
