@@ -275,6 +275,7 @@ def test_startup_splits_a_fresh_process_into_parts_that_add_up(run: Run, tmp_pat
     assert sum(start["phases"].values()) == pytest.approx(start["seconds"])
     assert min(start["phases"].values()) >= 0
     assert start["phases"]["import"] > 0.2
+    assert {"weights", "warm-up", "capture", "canary", "first token"} < start["phases"].keys()
     assert graphs["gib"] > 0
     assert graphs["num_graphs"] > 0
     assert "process start to first token" in ended.out
