@@ -19,6 +19,8 @@ from legato.loading.stored_tensor import StoredTensor
 
 INDEX = "model.safetensors.index.json"
 _FLOATING = ("F64", "F32", "F16", "BF16")
+_TABLES = ("I64", "BOOL")
+"""Not weights: what a drafter's vocabulary is mapped with."""
 
 
 def safetensors_tensors(folder: Path) -> Iterator[StoredTensor]:
@@ -39,8 +41,8 @@ def safetensors_tensors(folder: Path) -> Iterator[StoredTensor]:
 
 def _stored(shard: Path, header: dict[str, Any], get: Callable[[str], torch.Tensor]) -> Iterator[StoredTensor]:
     for name, entry in header.items():
-        if entry["dtype"] not in _FLOATING:
-            raise _bad_file(shard, f"one of {', '.join(_FLOATING)}", entry["dtype"], tensor=name)
+        if entry["dtype"] not in _FLOATING + _TABLES:
+            raise _bad_file(shard, f"one of {', '.join(_FLOATING + _TABLES)}", entry["dtype"], tensor=name)
         begin, end = entry["data_offsets"]
         yield StoredTensor(
             name=name,
@@ -49,6 +51,7 @@ def _stored(shard: Path, header: dict[str, Any], get: Callable[[str], torch.Tens
             shape=tuple(entry["shape"]),
             num_bytes=end - begin,
             load=partial(get, name),
+            is_floating=entry["dtype"] in _FLOATING,
         )
 
 

@@ -22,6 +22,8 @@ class StoredTensor:
     num_bytes: int
     load: Callable[[], torch.Tensor]
     """Reads, and where needed dequantises, the data."""
+    is_floating: bool = True
+    """False: whole numbers, such as a table of token ids."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ out only if every parameter was written.
 
 import time
 from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import torch
 
@@ -20,6 +21,7 @@ from legato.models.causal_lm import CausalLM
 from legato.models.registry import model_class
 
 _MISSING_SHOWN = 5
+ModuleT = TypeVar("ModuleT", bound=torch.nn.Module)
 
 
 def build_model(
@@ -36,30 +38,43 @@ def build_model(
     ``seed`` draws dummy weights. Raises WeightsError, naming file, tensor, expected and found, for a tensor that is
     missing, damaged or of another shape, and ModelError where memory is short; nothing half-loaded is returned.
     """
+    build, device = model_class(config.architecture), torch.device(device)
+    model = allocate(lambda: build(config, dtype, device), f"{config.architecture} in {dtype} on {device}")
+    return model, fill(source, config, dict(checkpoint_parameters(model)), seed=seed, progress=progress)
+
+
+def allocate(build: Callable[[], ModuleT], requested: str) -> ModuleT:
+    """Return what ``build`` makes, for inference. Raises ModelError, naming ``requested``, where memory is short."""
+    try:
+        return build().eval()
+    except (RuntimeError, MemoryError) as error:  # torch's many ways to say that memory is short
+        raise ModelError(
+            "the model cannot be allocated", {"requested": requested, "found": str(error).split("\n")[0]}
+        ) from error
+
+
+def fill(
+    source: ModelSource,
+    config: ModelConfig,
+    parameters: dict[str, torch.Tensor],
+    *,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> LoadReport:
+    """Write every tensor of ``parameters``, by its name in the checkpoint, in place; errors as of :func:`build_model`.
+
+    Of dummy weights, tables of whole numbers stay as they are.
+    """
     started = time.perf_counter()
-    model = _allocate(config, dtype, torch.device(device))
-    parameters = dict(checkpoint_parameters(model))
     unexpected: tuple[str, ...] = ()
     with torch.no_grad():
         if source.format is WeightFormat.DUMMY:
-            fill_with_random(parameters.items(), seed)
+            fill_with_random(((name, each) for name, each in parameters.items() if each.is_floating_point()), seed)
             num_bytes = sum(tensor.nbytes for tensor in parameters.values())
         else:
             num_bytes, unexpected = _stream(source, config, parameters, progress or (lambda done, total: None))
     seconds = time.perf_counter() - started
-    report = LoadReport(seconds=seconds, num_bytes=num_bytes, num_tensors=len(parameters), unexpected=unexpected)
-    return model, report
-
-
-def _allocate(config: ModelConfig, dtype: torch.dtype, device: torch.device) -> CausalLM:
-    build = model_class(config.architecture)
-    try:
-        return build(config, dtype, device).eval()
-    except (RuntimeError, MemoryError) as error:  # torch's many ways to say that memory is short
-        raise ModelError(
-            "the model cannot be allocated",
-            {"requested": f"{config.architecture} in {dtype} on {device}", "found": str(error).split("\n")[0]},
-        ) from error
+    return LoadReport(seconds=seconds, num_bytes=num_bytes, num_tensors=len(parameters), unexpected=unexpected)
 
 
 def checkpoint_parameters(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
@@ -77,7 +92,7 @@ def checkpoint_parameters(model: torch.nn.Module) -> Iterator[tuple[str, torch.T
         for name, parameter in module.named_parameters(recurse=False):
             if id(parameter) not in seen:
                 seen.add(id(parameter))
-                yield f"{path}.{name}", parameter.data
+                yield f"{path}.{name}" if path else name, parameter.data
 
 
 def _stream(
@@ -114,6 +129,9 @@ def _stream(
 
 
 def _fill(parameter: torch.Tensor, tensor: StoredTensor) -> None:
+    if tensor.is_floating != parameter.is_floating_point():
+        kinds = {True: "floating-point numbers", False: "whole numbers"}
+        raise _mismatch(tensor, kinds[parameter.is_floating_point()], kinds[tensor.is_floating])
     if tensor.shape != tuple(parameter.shape):
         raise _mismatch(tensor, f"shape {tuple(parameter.shape)}, as the configuration says", f"shape {tensor.shape}")
     parameter.copy_(tensor.load())

@@ -3,6 +3,8 @@
 Modules carry the names that Hugging Face checkpoints give them, so that a parameter's path is its name there.
 """
 
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
 import torch
@@ -18,6 +20,20 @@ from legato.layers.norm import RMSNorm
 from legato.layers.rotary import RotaryEmbedding
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuxiliaryStates:
+    """Where a pass leaves copies of the residual as it goes into some layers, before any norm, for who reads it."""
+
+    layers: tuple[int, ...]
+    out: torch.Tensor  # [num_tokens, len(layers) * hidden_size], side by side in the order of ``layers``
+
+    def keep(self, layer: int, residual: torch.Tensor) -> None:
+        """Copy ``residual`` [num_tokens, hidden_size], the input of ``layer``, to its place if it has one."""
+        if layer in self.layers:
+            size = residual.shape[1]
+            self.out.narrow(1, self.layers.index(layer) * size, size).copy_(residual)
+
+
 class Attention(Protocol):
     """A family's attention block: an ``nn.Module`` that is built and called like this."""
 
@@ -26,7 +42,7 @@ class Attention(Protocol):
     def __init__(self, config: ModelConfig, index: int, dtype: torch.dtype, device: torch.device) -> None: ...
 
     def __call__(
-        self, residual: torch.Tensor, norm: RMSNorm, rotation: Rotation, context: AttentionContext
+        self, residual: torch.Tensor, norm: RMSNorm | None, rotation: Rotation, context: AttentionContext
     ) -> torch.Tensor:
         """Add to ``residual`` [num_tokens, hidden_size] in place the attention of its ``norm``; return it."""
         ...
@@ -38,6 +54,9 @@ class DecoderLayer(nn.Module):
     A block is given its norm: a product of few rows normalises its inputs in passing, and adds its outputs where they
     belong.
     """
+
+    input_layernorm: RMSNorm | None
+    """None in some drafters: the layer attends to its input as it is."""
 
     def __init__(
         self, attention: type[Attention], config: ModelConfig, index: int, dtype: torch.dtype, device: torch.device
@@ -70,11 +89,19 @@ class Decoder(nn.Module):
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps, dtype=dtype, device=device)
         self.attention_layers = tuple(attention_layer(config, index) for index in range(config.num_layers))
 
-    def forward(self, input_ids: torch.Tensor, positions: torch.Tensor, context: AttentionContext) -> torch.Tensor:
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        positions: torch.Tensor,
+        context: AttentionContext,
+        auxiliary: AuxiliaryStates | None = None,
+    ) -> torch.Tensor:
         """Map ``input_ids`` and ``positions`` [num_tokens] int64 to [num_tokens, hidden_size]."""
         residual = self.embed_tokens(input_ids)
         rotation = self.rotary(positions)
-        for layer in self.layers:
+        for index, layer in enumerate(self.layers):
+            if auxiliary is not None:
+                auxiliary.keep(index, residual)
             residual = layer(residual, rotation, context)
         normed: torch.Tensor = self.norm(residual)
         return normed
@@ -94,9 +121,18 @@ class CausalLM(nn.Module):
         self.model = Decoder(self.attention, config, dtype, device)
         self.lm_head = LMHead(self.model.embed_tokens, tied=config.tie_word_embeddings)
 
-    def forward(self, input_ids: torch.Tensor, positions: torch.Tensor, context: AttentionContext) -> torch.Tensor:
-        """Map ``input_ids`` and ``positions`` [num_tokens] int64 to hidden states [num_tokens, hidden_size]."""
-        hidden: torch.Tensor = self.model(input_ids, positions, context)
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        positions: torch.Tensor,
+        context: AttentionContext,
+        auxiliary: AuxiliaryStates | None = None,
+    ) -> torch.Tensor:
+        """Map ``input_ids`` and ``positions`` [num_tokens] int64 to hidden states [num_tokens, hidden_size].
+
+        ``auxiliary``: where inner states are left besides; None: nowhere.
+        """
+        hidden: torch.Tensor = self.model(input_ids, positions, context, auxiliary)
         return hidden
 
     def compute_logits(self, hidden: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
@@ -108,6 +144,10 @@ class CausalLM(nn.Module):
     def attention_layers(self) -> tuple[AttentionLayer, ...]:
         """The attention layers, in order."""
         return self.model.attention_layers
+
+    def number_layers_from(self, first: int) -> None:
+        """Give the attention layers the numbers from ``first`` on, behind those of another model in one cache."""
+        self.model.attention_layers = number_layers(self.model.layers, first)
 
     @classmethod
     def layer_groups(cls, config: ModelConfig) -> tuple[LayerGroup, ...]:
@@ -123,16 +163,29 @@ class CausalLM(nn.Module):
         )
 
 
-def attention_layer(config: ModelConfig, index: int) -> AttentionLayer:
-    """Return layer ``index`` as ``config`` has it, with scores scaled by the root of the head size."""
+def attention_layer(config: ModelConfig, index: int, *, number: int | None = None) -> AttentionLayer:
+    """Return layer ``index`` as ``config`` has it, with scores scaled by the root of the head size.
+
+    ``number``: what it is known by where several models share a cache; None: ``index``.
+    """
     return AttentionLayer(
-        index=index,
+        index=index if number is None else number,
         num_heads=config.num_heads,
         num_kv_heads=config.num_kv_heads,
         head_dim=config.head_dim,
         scale=config.head_dim**-0.5,
         window=config.sliding_windows[index] if config.sliding_windows else None,
     )
+
+
+def number_layers(layers: Iterable[nn.Module], first: int) -> tuple[AttentionLayer, ...]:
+    """Give the attention of decoder ``layers`` the numbers from ``first`` on; return it."""
+    numbered = []
+    for index, layer in enumerate(layers, start=first):
+        assert isinstance(layer, DecoderLayer)
+        layer.self_attn.layer = replace(layer.self_attn.layer, index=index)
+        numbered.append(layer.self_attn.layer)
+    return tuple(numbered)
 
 
 def _spec(config: ModelConfig, window: int | None) -> FullAttentionSpec:

@@ -26,7 +26,7 @@ class LlamaAttention(nn.Module):
         self.o_proj = Linear(config.q_size, config.hidden_size, bias=config.output_bias, dtype=dtype, device=device)
 
     def forward(
-        self, residual: torch.Tensor, norm: RMSNorm, rotation: Rotation, context: AttentionContext
+        self, residual: torch.Tensor, norm: RMSNorm | None, rotation: Rotation, context: AttentionContext
     ) -> torch.Tensor:
         """Add to ``residual`` [num_tokens, hidden_size] in place the attention of its ``norm``; return it."""
         heads = self.qkv_proj(residual, norm).view(residual.shape[0], -1, self.layer.head_dim)

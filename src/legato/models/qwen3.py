@@ -26,7 +26,7 @@ class Qwen3Attention(nn.Module):
         self.k_norm = RMSNorm(config.head_dim, config.rms_norm_eps, dtype=dtype, device=device)
 
     def forward(
-        self, residual: torch.Tensor, norm: RMSNorm, rotation: Rotation, context: AttentionContext
+        self, residual: torch.Tensor, norm: RMSNorm | None, rotation: Rotation, context: AttentionContext
     ) -> torch.Tensor:
         """Add to ``residual`` [num_tokens, hidden_size] in place the attention of its ``norm``; return it."""
         heads = self.qkv_proj(residual, norm).view(residual.shape[0], -1, self.layer.head_dim)

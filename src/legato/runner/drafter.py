@@ -28,7 +28,7 @@ class RoundTokens:
     next_ids: torch.Tensor  # [num_tokens] int64, what follows each: of the same run, or what was sampled there
     positions: torch.Tensor  # [num_tokens] int64, within the model's positions
     hidden: torch.Tensor  # [num_tokens, hidden_size], the target's final hidden states
-    auxiliary: tuple[torch.Tensor, ...]  # one [num_tokens, hidden_size] for each of the drafter's auxiliary layers
+    auxiliary: torch.Tensor  # [num_tokens, num_auxiliary_layers * hidden_size], side by side in the drafter's order
     context: AttentionContext
     """Attention of these tokens, for the drafter's own layers: places and blocks are the target's."""
 
@@ -54,6 +54,7 @@ class RoundRequests:
     next_tokens: torch.Tensor  # [num_reqs] int64, the last one that counts: the token that each request goes on with
     next_positions: torch.Tensor  # [num_reqs] int64, its position, which may lie past the model's
     state: torch.Tensor | None  # [num_reqs, state_size], what ``extend`` left at the token before it; None: no extend
+    """A copy, which the drafter may write over."""
     token_pass: Callable[[int], TokenPass]
     """Of ``i``: one token of each request at ``next_positions + i``, for the drafter's own layers."""
 
