@@ -15,7 +15,7 @@ from legato.compilation.piece_operator import CompiledPiece
 from legato.compilation.pieces import AttendCall, Piece, split
 from legato.compilation.schedule import Schedule
 from legato.compilation.trace import trace
-from legato.models.causal_lm import CausalLM
+from legato.models.causal_lm import AuxiliaryStates, CausalLM
 
 PieceCompiler = Callable[[Piece], Callable[..., Sequence[torch.Tensor]]]
 """Makes a function of a piece: its sizes, then its inputs -> its outputs."""
@@ -44,8 +44,18 @@ class CompiledModel:
         self._model = model
         self._schedule = schedule
 
-    def __call__(self, input_ids: torch.Tensor, positions: torch.Tensor, context: AttentionContext) -> torch.Tensor:
-        """Map ``input_ids`` and ``positions`` [num_tokens] int64 to hidden states [num_tokens, hidden_size]."""
+    def __call__(
+        self,
+        input_ids: torch.Tensor,
+        positions: torch.Tensor,
+        context: AttentionContext,
+        auxiliary: AuxiliaryStates | None = None,
+    ) -> torch.Tensor:
+        """Map ``input_ids`` and ``positions`` [num_tokens] int64 to hidden states [num_tokens, hidden_size].
+
+        Inner states are inside of pieces: an engine whose drafter reads them is not built over this model.
+        """
+        assert auxiliary is None, "inner states were asked of a compiled model"
         return self._schedule.run(input_ids, positions, context)
 
     def compute_logits(self, hidden: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:

@@ -14,6 +14,7 @@ from legato.attention.protocol import AttentionBackend, AttentionContext, Attent
 from legato.graphs.modes import SamplerVariant
 from legato.graphs.segments import SegmentedCapture
 from legato.kvcache.storage import LayerCache
+from legato.models.causal_lm import AuxiliaryStates
 from legato.runner.attention_contexts import BreakingAttention, InlineAttention
 from legato.runner.buffers import StepBuffers
 from legato.runner.device_state import DeviceState
@@ -25,8 +26,14 @@ from legato.sampling.state import SamplingState
 class CausalModel(Protocol):
     """What the runner asks of a model."""
 
-    def __call__(self, input_ids: torch.Tensor, positions: torch.Tensor, context: AttentionContext) -> torch.Tensor:
-        """Return hidden states [num_tokens, hidden_size]."""
+    def __call__(
+        self,
+        input_ids: torch.Tensor,
+        positions: torch.Tensor,
+        context: AttentionContext,
+        auxiliary: AuxiliaryStates | None = None,
+    ) -> torch.Tensor:
+        """Return hidden states [num_tokens, hidden_size]; leave inner ones where ``auxiliary`` says."""
         ...
 
     def compute_logits(self, hidden: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
