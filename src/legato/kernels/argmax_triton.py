@@ -9,6 +9,7 @@ import torch
 import triton
 import triton.language as tl
 
+from legato.kernels.early_start_triton import early_start, wait_for_the_kernel_before
 from legato.kernels.split_arrival_triton import arrive
 from legato.kernels.split_workspace import shared_workspace
 
@@ -29,7 +30,9 @@ def _argmax_kernel(
     SIZE: tl.constexpr,
     SPLITS: tl.constexpr,
     BLOCK: tl.constexpr,
+    EARLY: tl.constexpr,
 ) -> None:
+    wait_for_the_kernel_before(EARLY)
     SHARE: tl.constexpr = (SIZE + SPLITS * BLOCK - 1) // (SPLITS * BLOCK) * BLOCK
     split, row = tl.program_id(0), tl.program_id(1)
     begin = split * SHARE
@@ -74,6 +77,7 @@ def argmax(values: torch.Tensor) -> torch.Tensor:
         SIZE=size,
         SPLITS=splits,
         BLOCK=_BLOCK,
+        **early_start(),
         num_warps=_NUM_WARPS,
     )
     return out

@@ -11,6 +11,7 @@ import torch
 import triton
 import triton.language as tl
 
+from legato.kernels.early_start_triton import early_start, wait_for_the_kernel_before
 from legato.kernels.linear import Norm
 from legato.kernels.linear_tilings import MAX_ROWS, Tiling
 from legato.kernels.silu_mul_triton import silu_times
@@ -25,6 +26,23 @@ def _load_weights(place: tl.tensor, inside: tl.tensor, WHOLE: tl.constexpr) -> t
         return tl.load(place, eviction_policy="evict_first")
     else:  # noqa: RET505 (Triton needs both branches)
         return tl.load(place, mask=inside, other=0.0, eviction_policy="evict_first")
+
+
+@triton.jit
+def _add_pairs(first: tl.tensor, second: tl.tensor, more_first: tl.tensor, more_second: tl.tensor) -> tl.tensor:
+    return first + more_first, second + more_second
+
+
+@triton.jit
+def _add_triples(
+    first: tl.tensor,
+    second: tl.tensor,
+    third: tl.tensor,
+    more_first: tl.tensor,
+    more_second: tl.tensor,
+    more_third: tl.tensor,
+) -> tl.tensor:
+    return first + more_first, second + more_second, third + more_third
 
 
 @triton.jit
@@ -44,6 +62,7 @@ def _one_row_kernel(
     BLOCK_OUT: tl.constexpr,
     BLOCK_IN: tl.constexpr,
     NUM_STAGES: tl.constexpr,
+    EARLY: tl.constexpr,
 ) -> None:
     WHOLE: tl.constexpr = OUT_SIZE % BLOCK_OUT == 0 and IN_SIZE % BLOCK_IN == 0
     rows = tl.program_id(0) * BLOCK_OUT + tl.arange(0, BLOCK_OUT)
@@ -53,23 +72,58 @@ def _one_row_kernel(
     up_place = place + OUT_SIZE * IN_SIZE
     partial = tl.zeros((BLOCK_OUT, BLOCK_IN), dtype=tl.float32)
     up_partial = tl.zeros((BLOCK_OUT, BLOCK_IN), dtype=tl.float32)
-    squares = tl.zeros((1, BLOCK_IN), dtype=tl.float32)
-    if ADDED:
-        before = tl.load(out + rows, mask=in_rows, other=0.0).to(tl.float32)
-    for start in tl.range(0, IN_SIZE, BLOCK_IN, num_stages=NUM_STAGES):
-        in_columns = columns < IN_SIZE - start
-        inside = in_rows[:, None] & in_columns[None, :]
-        x = tl.load(inputs + start + columns, mask=in_columns, other=0.0).to(tl.float32)[None, :]
-        if HAS_NORM:
-            squares += x * x
-            x *= tl.load(norm_weight + start + columns, mask=in_columns, other=0.0).to(tl.float32)[None, :]
-        partial += _load_weights(place + start, inside, WHOLE).to(tl.float32) * x
+    squares = tl.zeros((BLOCK_OUT, BLOCK_IN), dtype=tl.float32)
+    if BLOCK_IN >= IN_SIZE:
+        # All at once: weights do not wait for inputs, which are read as weights lie: no thread needs what others read.
+        inside = in_rows[:, None] & (columns < IN_SIZE)[None, :]
+        copies = columns[None, :] + 0 * rows[:, None]
+        weights = _load_weights(place, inside, WHOLE)
         if GATED:
-            up_partial += _load_weights(up_place + start, inside, WHOLE).to(tl.float32) * x
-    total, up = tl.sum(partial, axis=1), tl.sum(up_partial, axis=1)
+            up_weights = _load_weights(up_place, inside, WHOLE)
+        if HAS_NORM:
+            scale = tl.load(norm_weight + copies, mask=copies < IN_SIZE, other=0.0)
+        wait_for_the_kernel_before(EARLY)
+        x = tl.load(inputs + copies, mask=copies < IN_SIZE, other=0.0).to(tl.float32)
+        if ADDED:
+            before = tl.load(out + rows, mask=in_rows, other=0.0).to(tl.float32)
+        if HAS_NORM:
+            squares = x * x
+            x *= scale.to(tl.float32)
+        partial = weights.to(tl.float32) * x
+        if GATED:
+            up_partial = up_weights.to(tl.float32) * x
+    else:
+        wait_for_the_kernel_before(EARLY)
+        if ADDED:
+            before = tl.load(out + rows, mask=in_rows, other=0.0).to(tl.float32)
+        for start in tl.range(0, IN_SIZE, BLOCK_IN, num_stages=NUM_STAGES):
+            in_columns = columns < IN_SIZE - start
+            inside = in_rows[:, None] & in_columns[None, :]
+            given = tl.load(inputs + start + columns, mask=in_columns, other=0.0)
+            if HAS_NORM:
+                scale = tl.load(norm_weight + start + columns, mask=in_columns, other=0.0)
+                exact = given.to(tl.float32)
+                squares += (exact * exact)[None, :]
+                x = (exact * scale.to(tl.float32))[None, :]
+            else:
+                x = given.to(tl.float32)[None, :]
+            partial += _load_weights(place + start, inside, WHOLE).to(tl.float32) * x
+            if GATED:
+                up_partial += _load_weights(up_place + start, inside, WHOLE).to(tl.float32) * x
+    # All sums in one pass: each pass makes threads wait for each other twice.
+    if HAS_NORM and GATED:
+        total, up, square = tl.reduce((partial, up_partial, squares), 1, _add_triples)
+    elif HAS_NORM:
+        total, square = tl.reduce((partial, squares), 1, _add_pairs)
+    elif GATED:
+        total, up = tl.reduce((partial, up_partial), 1, _add_pairs)
+    else:
+        total = tl.sum(partial, axis=1)
     if HAS_NORM:
-        factor = tl.rsqrt(tl.sum(squares) / IN_SIZE + eps)
-        total, up = total * factor, up * factor
+        factor = tl.rsqrt(square / IN_SIZE + eps)
+        total *= factor
+        if GATED:
+            up *= factor
     dtype = out.dtype.element_ty
     if HAS_BIAS:
         total += tl.load(bias + rows, mask=in_rows, other=0.0).to(tl.float32)
@@ -144,6 +198,7 @@ def _few_rows_kernel(
     BLOCK_OUT: tl.constexpr,
     BLOCK_IN: tl.constexpr,
     SPLITS: tl.constexpr,
+    EARLY: tl.constexpr,
 ) -> None:
     SHARE: tl.constexpr = (IN_SIZE + BLOCK_IN * SPLITS - 1) // (BLOCK_IN * SPLITS) * BLOCK_IN
     WHOLE: tl.constexpr = OUT_SIZE % BLOCK_OUT == 0 and IN_SIZE % BLOCK_IN == 0 and SHARE * SPLITS == IN_SIZE
@@ -163,6 +218,7 @@ def _few_rows_kernel(
     up = tl.zeros((BLOCK_ROWS, BLOCK_OUT), dtype=tl.float32)
     every_square = tl.zeros((BLOCK_ROWS, BLOCK_IN), dtype=tl.float32)
     before = tl.zeros((BLOCK_ROWS, BLOCK_OUT), dtype=tl.float32)
+    wait_for_the_kernel_before(EARLY)
     if ADDED:
         before = tl.load(out_place, mask=out_inside, other=0.0).to(tl.float32)
     for start in range(0, SHARE, BLOCK_IN):
@@ -240,6 +296,7 @@ def linear(
         "HAS_BIAS": bias is not None,
         "BLOCK_OUT": tiling.block_out,
         "BLOCK_IN": tiling.block_in,
+        **early_start(),
         "num_warps": tiling.num_warps,
         "num_stages": tiling.num_stages,
     }

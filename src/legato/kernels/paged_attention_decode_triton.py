@@ -10,6 +10,7 @@ import torch
 import triton
 import triton.language as tl
 
+from legato.kernels.early_start_triton import early_start, wait_for_the_kernel_before
 from legato.kernels.paged_attention_configs import MAX_SPLITS, TileConfig, decode_config, padded_head, padded_power_of_2
 from legato.kernels.paged_attention_loop_triton import (
     LOG2_E,
@@ -109,8 +110,10 @@ def _decode_kernel(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     PRECISION: tl.constexpr,
+    EARLY: tl.constexpr,
 ) -> None:
     """Attend one request's rows of one key head to one share of its keys."""
+    wait_for_the_kernel_before(EARLY)
     kv_head, split, request = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     num_splits = tl.num_programs(1)
     seq_len = tl.load(seq_lens + request)
@@ -211,6 +214,7 @@ def paged_attention_decode(
         BLOCK_M=config.block_m,
         BLOCK_N=config.block_n,
         PRECISION=dot_precision(query.dtype),
+        **early_start(),
         num_warps=config.num_warps,
         num_stages=config.num_stages,
     )

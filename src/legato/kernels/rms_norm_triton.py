@@ -5,6 +5,8 @@ import torch
 import triton
 import triton.language as tl
 
+from legato.kernels.early_start_triton import early_start, wait_for_the_kernel_before
+
 _ELEMENTS_PER_WARP = 256  # 8 per thread: one load of 16 bytes in a 2-byte dtype
 _MAX_WARPS = 16
 
@@ -18,11 +20,13 @@ def _rms_norm_kernel(
     eps: tl.tensor,
     SIZE: tl.constexpr,
     BLOCK: tl.constexpr,
+    EARLY: tl.constexpr,
 ) -> None:
     row = tl.program_id(0).to(tl.int64)
     columns = tl.arange(0, BLOCK)
     inside = columns < SIZE
     scale = tl.load(weight + columns, mask=inside, other=0.0).to(tl.float32)
+    wait_for_the_kernel_before(EARLY)
     values = tl.load(hidden + row * hidden_stride + columns, mask=inside, other=0.0)
     exact = values.to(tl.float32)
     factor = tl.rsqrt(tl.sum(exact * exact, axis=0) / SIZE + eps)
@@ -45,6 +49,7 @@ def rms_norm(hidden: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Te
         eps,
         SIZE=size,
         BLOCK=block,
+        **early_start(),
         num_warps=min(_MAX_WARPS, max(1, block // _ELEMENTS_PER_WARP)),
     )
     return normed.view(hidden.shape)

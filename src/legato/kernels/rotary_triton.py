@@ -8,6 +8,7 @@ import torch
 import triton
 import triton.language as tl
 
+from legato.kernels.early_start_triton import early_start, wait_for_the_kernel_before
 from legato.kernels.rotary import Rotation
 
 _BLOCK_HEADS = 8
@@ -89,7 +90,9 @@ def _rotate_and_store_kernel(
     BLOCK_REST: tl.constexpr,
     BLOCK_DIM: tl.constexpr,
     NORMALISE: tl.constexpr,
+    EARLY: tl.constexpr,
 ) -> None:
+    wait_for_the_kernel_before(EARLY)
     token = tl.program_id(0).to(tl.int64)
     group = tl.program_id(1)
     slot = tl.load(slot_mapping + token)  # asked for first: addresses of the cache wait for it
@@ -177,6 +180,7 @@ def rotate_and_store(
         BLOCK_REST=triton.next_power_of_2(rest) if rest else 0,
         BLOCK_DIM=triton.next_power_of_2(head_dim),
         NORMALISE=norm is not None,
+        **early_start(),
         num_warps=_NUM_WARPS,
     )
     return query

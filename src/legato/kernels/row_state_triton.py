@@ -5,6 +5,8 @@ import torch
 import triton
 import triton.language as tl
 
+from legato.kernels.early_start_triton import early_start, wait_for_the_kernel_before
+
 _BLOCK = 1024
 _NUM_WARPS = 4
 
@@ -24,8 +26,10 @@ def _decode_inputs_kernel(
     max_blocks: tl.tensor,
     BLOCK_SIZE: tl.constexpr,
     BLOCK: tl.constexpr,
+    EARLY: tl.constexpr,
 ) -> None:
     """Copy a part of one request's block table; the first part's program copies the request's numbers too."""
+    wait_for_the_kernel_before(EARLY)
     part, request = tl.program_id(0), tl.program_id(1)
     row = tl.load(rows + request)
     blocks = block_table + row * table_stride
@@ -52,7 +56,9 @@ def _advance_kernel(
     num_reqs: tl.tensor,
     null_row: tl.tensor,
     BLOCK: tl.constexpr,
+    EARLY: tl.constexpr,
 ) -> None:
+    wait_for_the_kernel_before(EARLY)
     request = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = request < num_reqs
     row = tl.load(rows + request, mask=inside, other=0)
@@ -84,6 +90,7 @@ def decode_inputs(
         max_blocks,
         BLOCK_SIZE=block_size,
         BLOCK=_BLOCK,
+        **early_start(),
         num_warps=_NUM_WARPS,
     )
     return input_ids, positions, slot_mapping, step_seq_lens, step_table
@@ -108,5 +115,6 @@ def advance(
         num_reqs,
         null_row,
         BLOCK=_BLOCK,
+        **early_start(),
         num_warps=_NUM_WARPS,
     )

@@ -5,6 +5,8 @@ import torch
 import triton
 import triton.language as tl
 
+from legato.kernels.early_start_triton import early_start, wait_for_the_kernel_before
+
 _BLOCK = 1024
 _NUM_WARPS = 4
 
@@ -23,7 +25,9 @@ def _silu_mul_kernel(
     row_stride: tl.tensor,
     SIZE: tl.constexpr,
     BLOCK: tl.constexpr,
+    EARLY: tl.constexpr,
 ) -> None:
+    wait_for_the_kernel_before(EARLY)
     row = tl.program_id(0).to(tl.int64)
     columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = columns < SIZE
@@ -45,6 +49,7 @@ def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
         gate_up.stride(0),
         SIZE=size,
         BLOCK=_BLOCK,
+        **early_start(),
         num_warps=_NUM_WARPS,
     )
     return out

@@ -1,4 +1,4 @@
-"""Compile one form of each decode kernel for a Hopper GPU, without one: run as a script, prints a line per kernel.
+"""Compile the kernels of a decode step for a Hopper GPU, without one: run as a script, prints a line per kernel.
 
 Launchers are called as they are, on tensors without memory; kernels are compiled and not launched.
 """
@@ -11,12 +11,31 @@ import torch
 import triton
 from triton.backends.compiler import GPUTarget
 
-from legato.kernels import argmax_triton, linear_triton, paged_attention_decode_triton, row_state_triton
+from legato.kernels import (
+    argmax_triton,
+    early_start_triton,
+    linear_triton,
+    paged_attention_decode_triton,
+    rms_norm_triton,
+    rotary_triton,
+    row_state_triton,
+    silu_mul_triton,
+)
 from legato.kernels.linear import Norm
 from legato.kernels.linear_tilings import Tiling
 from legato.kernels.paged_attention_workspace import SplitWorkspace
+from legato.kernels.rotary import Rotation
 
 META = torch.device("meta")
+MODULES = (
+    argmax_triton,
+    linear_triton,
+    paged_attention_decode_triton,
+    rms_norm_triton,
+    rotary_triton,
+    row_state_triton,
+    silu_mul_triton,
+)
 
 
 class HopperDriver:
@@ -64,6 +83,12 @@ def rows_of(function: Callable[..., object], *last: Any) -> None:
     function(*three, *last)
 
 
+def rotate() -> None:
+    rotation = Rotation(cos=empty(3, 1, 64), sin=empty(3, 1, 64))
+    cache = empty(10, 16, 2, 64)
+    rotary_triton.rotate_and_store(empty(3, 12, 64), rotation, cache, cache, empty(3, dtype=torch.int64))
+
+
 def cases() -> Iterator[tuple[str, Callable[[], object]]]:
     yield "one row, norm and gate", lambda: product(1, Tiling(2, 1024, 4, 1), normed=True, gated=True)
     yield "few rows, norm and gate", lambda: product(8, Tiling(16, 64, 4, 4), normed=True, gated=True)
@@ -73,19 +98,24 @@ def cases() -> Iterator[tuple[str, Callable[[], object]]]:
     yield "argmax", lambda: argmax_triton.argmax(empty(256, 128256))
     yield "inputs of a step", lambda: rows_of(row_state_triton.decode_inputs, empty(9, 4, dtype=torch.int32), 16)
     more = empty(9, dtype=torch.int64), empty(9, dtype=torch.int64)
+    yield "norm", lambda: rms_norm_triton.rms_norm(empty(3, 576), empty(576), 1e-5)
+    yield "gate", lambda: silu_mul_triton.silu_mul(empty(3, 1024))
+    yield "rotation", rotate
     yield "rows of a step", lambda: rows_of(row_state_triton.advance, *more, 8)
 
 
 def main() -> None:
     triton.runtime.driver.set_active(HopperDriver())
     compiled: list[Any] = []
-    for module in (linear_triton, paged_attention_decode_triton, argmax_triton, row_state_triton):
+    for module in MODULES:
         for kernel in vars(module).values():
             if isinstance(kernel, triton.JITFunction) and kernel.__name__.endswith("_kernel"):
                 kernel.run = functools.partial(compile_only, kernel.run, compiled)
-    for name, case in cases():
-        case()
-        print(f"{name}: {compiled[-1].metadata.shared} bytes of shared memory")
+    for early_start_triton.ENABLED in (False, True):
+        for name, case in cases():
+            case()
+            waits = compiled[-1].asm["ptx"].count("griddepcontrol.wait")
+            print(f"{name}: {compiled[-1].metadata.shared} bytes of shared memory, waits {waits}")
 
 
 def compile_only(run: Callable[..., object], compiled: list[Any], *arguments: Any, **options: Any) -> None:

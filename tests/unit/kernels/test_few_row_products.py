@@ -31,6 +31,8 @@ def draw(*shape: int, dtype: torch.dtype, scale: float = 1.0) -> torch.Tensor:
 LINEAR_CASES = [
     (1, torch.bfloat16, 64, 128, Tiling(16, 64, 4, 1)),
     (1, torch.float16, 50, 100, Tiling(16, 64, 4, 2)),  # tiles fill the matrix in neither direction
+    (1, torch.bfloat16, 64, 100, Tiling(4, 128, 4, 1)),  # all columns at once
+    (1, torch.float16, 50, 64, Tiling(4, 64, 4, 1)),
     (2, torch.float16, 64, 128, Tiling(16, 64, 4, 1)),
     (5, torch.float16, 50, 100, Tiling(16, 64, 4, 2)),
     (16, torch.float16, 64, 128, Tiling(32, 64, 4, 2)),
