@@ -8,8 +8,10 @@ from product_checks import DEVICE, DTYPES, PRODUCTS, draw, product_checks, verdi
 
 from legato.attention.protocol import AttentionLayer
 from legato.config.model import ModelConfig, RopeConfig
+from legato.kernels.argmax import argmax, argmax_reference
 from legato.kernels.rms_norm import rms_norm, rms_norm_reference
 from legato.kernels.rotary import HeadNorm, Rotation, rotate_and_store, rotate_and_store_reference
+from legato.kernels.row_state import advance, advance_reference, decode_inputs, decode_inputs_reference
 from legato.kernels.silu_mul import silu_mul, silu_mul_reference
 from legato.models.registry import model_class
 
@@ -36,6 +38,7 @@ def check_all() -> list[dict[str, object]]:
     """Compare every operation with its reference; return a row for each."""
     rows = [row for dtype in DTYPES for width in WIDTHS for row in small_checks(width, dtype)]
     rows += [row for products in PRODUCTS.values() for product in products for row in product_checks(product)]
+    rows += [row for dtype in DTYPES for row in argmax_checks(dtype)] + list(row_state_checks())
     rows += [model_check(name, dtype) for name in ("LlamaForCausalLM", "Qwen3ForCausalLM") for dtype in DTYPES]
     return rows
 
@@ -55,6 +58,34 @@ def small_checks(width: Width, dtype: torch.dtype) -> Iterator[dict[str, object]
             # Products of 2-byte numbers are exact in float32, so that without a norm both forms round alike.
             exact = norm is None and dtype is not torch.float32
             yield verdict(f"{kind}, {label}", found, expected, roundings=0 if exact else 4)
+
+
+def argmax_checks(dtype: torch.dtype) -> Iterator[dict[str, object]]:
+    """Check that the same index is found as torch finds: of numbers, of many equal ones, and of what is not one."""
+    for num_rows in (1, 3, 64, 256, 1100):
+        for size in (49152, 128256):
+            values = draw(num_rows, size, dtype=dtype)
+            values[0, [size // 3, size - 1]] = 50.0
+            values[-1, [size // 2, size - 2]] = float("nan") if num_rows > 1 else 60.0
+            for _ in range(2):  # the second time over the counters that the first one left
+                found, expected = argmax(values), argmax_reference(values)
+                yield verdict(f"argmax, {num_rows} x {size}, {dtype}", found.float(), expected.float(), roundings=0)
+
+
+def row_state_checks() -> Iterator[dict[str, object]]:
+    """Check what a step reads from its rows and writes back."""
+    rows = torch.tensor([5, 0, 8, 8], device=DEVICE)
+    seq_lens = torch.tensor([1500, 1, 17, 3], device=DEVICE)
+    next_tokens = torch.arange(9, device=DEVICE) * 7
+    table = torch.randint(0, 1 << 20, (9, 1500), dtype=torch.int32, device=DEVICE)
+    forms = (decode_inputs, decode_inputs_reference)
+    found, expected = (form(rows, seq_lens, next_tokens, table, 16) for form in forms)
+    for name, one, other in zip(found._fields, found, expected, strict=True):
+        yield verdict(f"decode_inputs, {name}", one.double(), other.double(), roundings=0)
+    states = [torch.arange(18, device=DEVICE).view(2, 9) for _ in range(2)]
+    for form, state in zip((advance, advance_reference), states, strict=True):
+        form(rows[:3], seq_lens[:3], rows[:3] + 3, *state, 8)
+    yield verdict("advance", states[0].double(), states[1].double(), roundings=0)
 
 
 StepToStore = tuple[torch.Tensor, Rotation, torch.Tensor, torch.Tensor, torch.Tensor]

@@ -1,6 +1,6 @@
 """Check the fused kernels against their references on a GPU, time them, and tune the few-row products.
 
-    python benchmarks/fused_kernels.py [--tune] [--output FILE.json]
+    python benchmarks/fused_kernels.py [--tune] [--checks] [--early-start] [--output FILE.json]
 
 Every time is that of one launch inside a CUDA graph; products cycle through copies of their weights that together
 exceed the L2 cache, as the layers of a model do. Exits with 1 if any result is wrong.
@@ -19,8 +19,9 @@ from pathlib import Path
 import torch
 from fused_kernel_checks import WIDTHS, Width, check_all, head_norm, heads_to_store
 from product_checks import PRODUCTS, draw
-from product_tuning import Launch, compile_ahead, microseconds, time_products
+from product_tuning import Launch, compile_ahead, microseconds, start_early, tiling_checks, time_products
 
+from legato.kernels.argmax import argmax, argmax_reference
 from legato.kernels.rms_norm import rms_norm, rms_norm_reference
 from legato.kernels.rotary import rotate_and_store, rotate_and_store_reference
 from legato.kernels.silu_mul import silu_mul, silu_mul_reference
@@ -34,11 +35,13 @@ def time_small(width: Width, num_rows: int) -> Iterator[dict[str, object]]:
     hidden, weight = draw(num_rows, width.hidden, dtype=dtype), draw(width.hidden, dtype=dtype)
     gate_up = draw(num_rows, 2 * width.inner, dtype=dtype)
     turned, normalised = (heads_to_store(width, num_rows, dtype, norm) for norm in (None, head_norm(width, dtype)))
+    logits = draw(num_rows, PRODUCTS[width.name][-1].out_size, dtype=dtype)
     pairs: dict[str, tuple[Launch, Launch]] = {
         "rms_norm": (lambda: rms_norm(hidden, weight, 1e-5), lambda: rms_norm_reference(hidden, weight, 1e-5)),
         "rotate_and_store": (lambda: rotate_and_store(*turned), lambda: rotate_and_store_reference(*turned)),
         "  normalised": (lambda: rotate_and_store(*normalised), lambda: rotate_and_store_reference(*normalised)),
         "silu_mul": (lambda: silu_mul(gate_up), lambda: silu_mul_reference(gate_up)),
+        "argmax": (lambda: argmax(logits), lambda: argmax_reference(logits)),
     }
     for name, (ours, theirs) in pairs.items():
         yield {
@@ -90,19 +93,23 @@ def main() -> int:
     """Run everything; return the process's exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tune", action="store_true", help="try tilings for the few-row products and print the best")
+    parser.add_argument("--checks", action="store_true", help="check, and time nothing")
+    parser.add_argument("--early-start", action="store_true", help="let kernels start while the one before them ends")
     parser.add_argument("--output", type=Path, help="write everything measured to this JSON file")
     options = parser.parse_args()
     started = time.perf_counter()
     torch.manual_seed(0)
     torch.backends.cuda.matmul.allow_tf32 = False
+    start_early(options.early_start)
     if options.tune:
         compile_ahead([product for those in PRODUCTS.values() for product in those])
         print(f"compiled, {time.perf_counter() - started:.0f} s", flush=True)
-    checks = check_all()
+    checks = check_all() + list(tiling_checks(PRODUCTS["smollm2-135m"]))
     print(f"{len(checks)} checks, {time.perf_counter() - started:.0f} s", flush=True)
-    small = [row for width in WIDTHS[:2] for num_rows in (1, 8, 64, 256) for row in time_small(width, num_rows)]
+    timed = () if options.checks else WIDTHS[:2]
+    small = [row for width in timed for num_rows in (1, 8, 64, 256) for row in time_small(width, num_rows)]
     products: list[dict] = []
-    for model, those in PRODUCTS.items():
+    for model, those in () if options.checks else PRODUCTS.items():
         for product in those:
             products += time_products(model, product, tuning=options.tune)
             torch.cuda.empty_cache()
@@ -111,7 +118,8 @@ def main() -> int:
     wrong = [check for check in checks if not check["correct"]]
     if options.tune:
         print_tables(products)
-    print_report(small, products)
+    if not options.checks:
+        print_report(small, products)
     print(f"\n{len(checks)} checks, {len(wrong)} wrong, {time.perf_counter() - started:.0f} s")
     if options.output:
         environment = {name: version(name) for name in ("torch", "triton")} | {

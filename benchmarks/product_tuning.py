@@ -17,7 +17,7 @@ import torch
 from product_checks import DEVICE, Product, draw, verdict
 from triton.runtime.errors import OutOfResources
 
-from legato.kernels import linear_triton
+from legato.kernels import early_start_triton, linear_triton
 from legato.kernels.linear import Norm, gated_linear_reference, linear_reference
 from legato.kernels.linear_tilings import Tiling, row_class
 from legato.kernels.rms_norm import rms_norm
@@ -200,6 +200,11 @@ def _without_launch(original: Callable[..., object], *arguments: object, **optio
     return original(*arguments, **options | {"warmup": True})
 
 
+def start_early(enabled: bool) -> None:
+    """Let kernels of this process start while the one before them still runs, or not."""
+    early_start_triton.ENABLED = enabled
+
+
 def compile_ahead(products: Sequence[Product]) -> None:
     """Compile all candidates of all products; what fails is tried, and reported, once more when it is timed."""
     jobs = {
@@ -209,12 +214,29 @@ def compile_ahead(products: Sequence[Product]) -> None:
         for tiling in candidates(product, num_rows)
     }  # a kernel of several rows is the same for any number of them
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(COMPILING_PROCESSES, mp_context=context) as pool:
+    early = (early_start_triton.ENABLED,)
+    with ProcessPoolExecutor(COMPILING_PROCESSES, context, initializer=start_early, initargs=early) as pool:
         futures = [pool.submit(_compile, product, rows, tiling) for (product, _, tiling), rows in jobs.items()]
         failed = [future.exception() for future in as_completed(futures) if future.exception()]
     print(f"{len(jobs) - len(failed)} of {len(jobs)} kernels compiled", flush=True)
     if failed:
         print(f"  {failed[0]!r}", flush=True)
+
+
+def tiling_checks(products: Sequence[Product]) -> Iterator[dict[str, object]]:
+    """Check forms that the tables need not hold: several blocks of rows, splits, all columns at once."""
+    for product in products:
+        bench = Bench(product._replace(times=1))
+        for num_rows, tiling in (
+            (1, Tiling(2, 2048, 4, 1)),
+            (1, Tiling(8, 256, 4, 3)),
+            (5, Tiling(16, 64, 4, 4, splits=3)),
+            (8, Tiling(8, 64, 4, 6)),
+            (33, Tiling(16, 64, 4, 4, block_rows=16)),
+            (64, Tiling(32, 64, 4, 4, block_rows=64)),
+            (64, Tiling(32, 64, 4, 4, block_rows=32, splits=2)),
+        ):
+            yield bench.check(num_rows, tiling)
 
 
 def tune(bench: Bench, num_rows: int) -> dict[Tiling, float]:
