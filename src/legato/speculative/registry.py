@@ -10,6 +10,7 @@ from legato.speculative.setup import DrafterClass
 
 DRAFTERS: dict[str, str] = {
     "ngram": "legato.speculative.ngram:NgramDrafter",
+    "eagle3": "legato.speculative.eagle3:Eagle3Drafter",
 }
 
 

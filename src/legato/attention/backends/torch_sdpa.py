@@ -139,7 +139,10 @@ def _decode_together(
     out: torch.Tensor,
     scale: float,
 ) -> None:
-    """Attend one token of each request in one call, shorter sequences padded to the longest."""
+    """Attend one token of each request in one call, shorter sequences padded to the longest.
+
+    Layers of another form than the model's, which a drafter may have, do without the workspace.
+    """
     block_size = key_cache.shape[1]
     blocks = block_table[:, : -(-max(lengths) // block_size)].reshape(-1)
     position = torch.arange(len(blocks) // len(lengths) * block_size)
@@ -147,7 +150,7 @@ def _decode_together(
     # What is not seen may hold anything, not-a-number included; a weight of zero alone would not silence it.
     silent = unseen.flatten().nonzero().squeeze(1)
     keys, values = (
-        torch.index_select(cache, 0, blocks, out=room[: len(blocks)])
+        torch.index_select(cache, 0, blocks, out=room[: len(blocks)] if room.shape[1:] == cache.shape[1:] else None)
         .flatten(0, 1)
         .index_fill_(0, silent, 0.0)
         .unflatten(0, unseen.shape)
