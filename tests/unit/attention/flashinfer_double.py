@@ -104,8 +104,9 @@ _LIBRARY.impl("decode", _decode, "CPU")  # one node of a graph, as a kernel is
 class BatchPrefillWithPagedKVCacheWrapper:
     """Plans with host arrays; pages of a request are listed, and the last one holds ``last_page_len`` tokens."""
 
-    def __init__(self, float_workspace_buffer: torch.Tensor, kv_layout: str) -> None:
+    def __init__(self, float_workspace_buffer: torch.Tensor, kv_layout: str, *, backend: str) -> None:
         assert kv_layout == "NHD"
+        assert backend == "fa2", "what `auto` stands for on Hopper is not deterministic"
 
     def plan(
         self,

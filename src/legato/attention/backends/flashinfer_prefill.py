@@ -14,6 +14,9 @@ from legato.attention.protocol import AttentionLayer, AttentionMetadata
 from legato.attention.setup import AttentionSetup
 from legato.kvcache.storage import LayerCache
 
+_KERNELS = "fa2"
+"""On Hopper the library would choose its ``fa3`` kernels, with which the same batch does not always give the same bits:
+shared memory is read while it may still be written (flashinfer issue 1046, open)."""
 _ADVISED_BYTES = 128 << 20
 """What FlashInfer's documentation advises for a workspace."""
 _ROWS = 128
@@ -92,7 +95,7 @@ class PlannedPrefill:
         if window not in self._wrappers:
             from flashinfer.prefill import BatchPrefillWithPagedKVCacheWrapper  # type: ignore[import-not-found]
 
-            self._wrappers[window] = BatchPrefillWithPagedKVCacheWrapper(self._workspace, "NHD")
+            self._wrappers[window] = BatchPrefillWithPagedKVCacheWrapper(self._workspace, "NHD", backend=_KERNELS)
         return self._wrappers[window]
 
     def _plan(self, wrapper: Any, layer: AttentionLayer, metadata: AttentionMetadata, pages: PageTable) -> None:
