@@ -44,6 +44,8 @@ class ModelConfig:
     qk_norm: bool = False
     sliding_windows: tuple[int | None, ...] = ()
     """[num_layers] attention window in tokens per layer, None: unbounded."""
+    num_mtp_modules: int = 0
+    """Modules for multi-token prediction that the checkpoint holds behind the layers."""
     dtype: str = "float32"
     """Data type that the checkpoint names."""
     bos_token_id: int | None = None

@@ -84,6 +84,7 @@ def parse_hf_config(values: dict[str, Any], file: str, generation: dict[str, Any
         mlp_bias=fields.flag("mlp_bias", False) if family.gguf_name == "llama" else False,
         qk_norm=family.qk_norm,
         sliding_windows=_sliding_windows(fields, architecture, num_layers),
+        num_mtp_modules=fields.integer("num_nextn_predict_layers", 0, minimum=0),
         dtype=_one_of(fields, "dtype" if "dtype" in values else "torch_dtype", "float32", DTYPES),
         bos_token_id=next(iter(fields.token_ids("bos_token_id", vocab_size)), None),
         eos_token_ids=tuple(dict.fromkeys(eos)),

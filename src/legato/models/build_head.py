@@ -16,7 +16,10 @@ from legato.loading.source import ModelSource, WeightFormat
 from legato.loading.stored_tensor import LoadReport, Progress
 from legato.loading.weights import stored_tensors
 from legato.models.build import allocate, checkpoint_parameters, fill
+from legato.models.eagle import EagleHead
 from legato.models.eagle3 import Eagle3Head
+from legato.models.mtp import MtpModules
+from legato.models.registry import model_class
 
 EMBEDDING = "embed_tokens.weight"
 OFFSETS, MASK = "d2t", "t2d"
@@ -59,6 +62,49 @@ def build_eagle3_head(
     head.follow_offsets()
     _check_offsets(source, config, head)
     return head, replace(report, unexpected=tuple(name for name in report.unexpected if name != MASK))
+
+
+def build_eagle_head(
+    source: ModelSource,
+    config: DraftHeadConfig,
+    first_layer: int,
+    dtype: torch.dtype,
+    device: torch.device,
+    *,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> tuple[EagleHead, LoadReport]:
+    """Return the head of ``config`` with the weights of ``source``; errors as for a language model.
+
+    ``first_layer``: number of its first attention layer.
+    """
+    own = EMBEDDING in stored_names(source, config.model)
+    head = allocate(
+        lambda: EagleHead(config, first_layer, dtype, device, own_embedding=own),
+        f"{config.model.architecture} in {dtype} on {device}",
+    )
+    return head, fill(source, config.model, dict(checkpoint_parameters(head)), seed=seed, progress=progress)
+
+
+def build_mtp_modules(
+    source: ModelSource,
+    config: ModelConfig,
+    dtype: torch.dtype,
+    device: torch.device,
+    *,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> tuple[MtpModules, LoadReport]:
+    """Return the modules for multi-token prediction in the checkpoint of the model that ``config`` describes.
+
+    Of that checkpoint everything else is ``unexpected``. Errors as for a language model.
+    """
+    modules = allocate(
+        lambda: MtpModules(model_class(config.architecture).attention, config, dtype, device),
+        f"{config.num_mtp_modules} modules of {config.architecture} in {dtype} on {device}",
+    )
+    parameters = {f"model.{name}": each for name, each in checkpoint_parameters(modules)}
+    return modules, fill(source, config, parameters, seed=seed, progress=progress)
 
 
 def _as_stored(parameters: Mapping[str, torch.Tensor], names: frozenset[str]) -> dict[str, torch.Tensor]:

@@ -21,6 +21,14 @@ from legato.attention.protocol import AttentionContext
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TokenPlaces:
+    """Whose tokens a step's are."""
+
+    rows: torch.Tensor  # [num_tokens] int64, of each token's request; of padding, the null row
+    offsets: torch.Tensor  # [num_tokens] int64, index of each token among its request's in this step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RoundTokens:
     """The step's flat tokens, padding included, with what is known of them once the target has sampled."""
 
@@ -31,6 +39,8 @@ class RoundTokens:
     auxiliary: torch.Tensor  # [num_tokens, num_auxiliary_layers * hidden_size], side by side in the drafter's order
     context: AttentionContext
     """Attention of these tokens, for the drafter's own layers: places and blocks are the target's."""
+    places: Callable[[], TokenPlaces]
+    """Computed for a drafter that asks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,6 +33,8 @@ ARCHITECTURES = ("LlamaForCausalLMEagle3", "Eagle3LlamaForCausalLM")
 class Eagle3Drafter:
     """Implements :class:`~legato.runner.drafter.Drafter` with one layer of its own."""
 
+    reads_target = False
+
     def __init__(
         self, head: Eagle3Head, embedding: Embedding, *, num_drafts: int, auxiliary_layers: tuple[int, ...]
     ) -> None:

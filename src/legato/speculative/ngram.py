@@ -20,6 +20,7 @@ from legato.speculative.setup import DrafterPlan, DrafterSetup
 class NgramDrafter:
     """Implements :class:`~legato.runner.drafter.Drafter` by looking up; all requests at once, of fixed width."""
 
+    reads_target = False
     state_size = 0
     auxiliary_layers: tuple[int, ...] = ()
 

@@ -11,6 +11,9 @@ from legato.speculative.setup import DrafterClass
 DRAFTERS: dict[str, str] = {
     "ngram": "legato.speculative.ngram:NgramDrafter",
     "eagle3": "legato.speculative.eagle3:Eagle3Drafter",
+    "eagle": "legato.speculative.eagle:EagleDrafter",
+    "mtp": "legato.speculative.mtp:MtpDrafter",
+    "draft_model": "legato.speculative.draft_model:DraftModelDrafter",
 }
 
 

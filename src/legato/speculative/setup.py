@@ -17,6 +17,8 @@ from legato.runner.drafter import Drafter
 class DrafterPlan:
     """What the engine must know of a drafter before it allocates anything."""
 
+    extends: bool = False
+    """Whether the drafter has a pass over the step's tokens: then its ``state_size`` is not 0."""
     layer_groups: tuple[LayerGroup, ...] = ()
     """The drafter's own attention layers, numbered from the target's ``num_layers`` on. They are stored with the
     target's: the same blocks, one more set of layers."""
@@ -46,6 +48,9 @@ class DrafterSetup:
 
 class DrafterClass(Protocol):
     """What a line of the registry names."""
+
+    reads_target: bool
+    """Whether the drafter's weights are in the target's own checkpoint."""
 
     @classmethod
     def plan(cls, config: SpeculativeConfig, target: ModelConfig) -> DrafterPlan:

@@ -1,0 +1,156 @@
+"""Every registered drafter beside a tiny target, and its drafts computed from scratch, without a cache."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from dense_context import DenseContext
+from tiny_engine import write_config
+from tiny_heads import eagle3_config, eagle3_tensors, eagle_config, eagle_tensors, write_head
+
+from legato.models.causal_lm import AuxiliaryStates, CausalLM
+from legato.models.eagle3 import Eagle3Head
+from legato.runner.drafter import Drafter, RoundRequests, RoundTokens
+from legato.speculative.draft_model import DraftModelDrafter
+from legato.speculative.eagle import EagleDrafter
+from legato.speculative.eagle3 import Eagle3Drafter
+from legato.speculative.mtp import MtpDrafter
+
+DEEP = {"num_hidden_layers": 7}
+"""Enough to have a low, a middle and a high layer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrafterCase:
+    """What is typed to have it, over a target that is written with it."""
+
+    method: str
+    target: Mapping[str, object] = field(default_factory=dict)
+    """Changes to the target's config.json."""
+    write: Callable[[Path], Path | None] = lambda folder: None
+    """Writes the drafter's folder at the place given, where it has one."""
+
+    def write_target(self, folder: Path) -> Path:
+        """Write the target, which exists as a configuration alone."""
+        return write_config(folder / "target", **self.target)
+
+    def typed(self, folder: Path, num_drafts: int, **settings: object) -> str:
+        """Write the drafter and return the text of --speculative-config."""
+        written = self.write(folder / "drafter")
+        named: dict[str, object] = {}
+        if written is not None:
+            has_weights = any(written.glob("*.safetensors"))
+            named = {"model": str(written), "load_format": "safetensors" if has_weights else "dummy"}
+        return json.dumps({"method": self.method, "num_speculative_tokens": num_drafts, **named, **settings})
+
+
+CASES = {
+    "ngram": DrafterCase(method="ngram"),
+    "eagle3": DrafterCase(
+        method="eagle3", target=DEEP, write=lambda folder: write_head(folder, eagle3_config(), eagle3_tensors())
+    ),
+    "eagle, two layers": DrafterCase(
+        method="eagle",
+        write=lambda folder: write_head(folder, eagle_config(num_hidden_layers=2), eagle_tensors(2)),
+    ),
+    "mtp, one module": DrafterCase(method="mtp", target={"num_nextn_predict_layers": 1}),
+    "mtp, three modules of qwen3": DrafterCase(
+        method="mtp", target={"num_nextn_predict_layers": 3, "architectures": ["Qwen3ForCausalLM"]}
+    ),
+    "draft_model of another form": DrafterCase(
+        method="draft_model",
+        write=lambda folder: write_config(folder, num_attention_heads=2, num_key_value_heads=1, head_dim=16),
+    ),
+}
+
+
+class Watched:
+    """A drafter, with a record of what it proposed for which tokens."""
+
+    def __init__(self, drafter: Drafter) -> None:
+        self.drafter = drafter
+        self.num_drafts = drafter.num_drafts
+        self.state_size = drafter.state_size
+        self.auxiliary_layers = drafter.auxiliary_layers
+        self.prompts: dict[int, tuple[int, ...]] = {}
+        self.proposed: list[tuple[tuple[int, ...], int, int, list[int]]] = []
+        """(tokens that the row began with, position of the next token, that token, drafts)"""
+
+    def admit(self, row: int, token_ids: Sequence[int]) -> None:
+        self.prompts[row] = tuple(token_ids)
+        self.drafter.admit(row, token_ids)
+
+    def extend(self, tokens: RoundTokens) -> torch.Tensor:
+        return self.drafter.extend(tokens)
+
+    def propose(self, requests: RoundRequests) -> torch.Tensor:
+        drafts = self.drafter.propose(requests)
+        told = (requests.rows, requests.next_positions, requests.next_tokens, drafts)
+        for row, position, token, own in zip(*(tensor.tolist() for tensor in told), strict=True):
+            if row in self.prompts:
+                self.proposed.append((self.prompts[row], position, token, own))
+        return drafts
+
+    def tensors(self) -> Mapping[str, torch.Tensor]:
+        return self.drafter.tensors()
+
+
+@torch.inference_mode()
+def from_scratch(drafter: Drafter, target: CausalLM, token_ids: Sequence[int]) -> list[int]:
+    """The drafts after ``token_ids``, of which the target has computed all but the last."""
+    ids, positions = torch.tensor(token_ids), torch.arange(len(token_ids) - 1)
+    if isinstance(drafter, DraftModelDrafter):
+        return _of_model(drafter._model, list(token_ids), drafter.num_drafts)
+    layers = drafter.auxiliary_layers
+    out = torch.empty(len(positions), len(layers) * target.config.hidden_size)
+    hidden = target(ids[:-1], positions, DenseContext(), AuxiliaryStates(layers=layers, out=out))
+    following = target.model.embed_tokens(ids[1:])
+    if isinstance(drafter, MtpDrafter):
+        return _of_modules(drafter, target, ids, hidden)
+    assert isinstance(drafter, Eagle3Drafter | EagleDrafter)
+    head, context = drafter._head, DenseContext()
+    first = head.combine(out) if isinstance(head, Eagle3Head) else hidden
+    state, drafts = head(following, first, positions, context)[-1:], []
+    for index in range(drafter.num_drafts):
+        if isinstance(head, Eagle3Head):
+            draft_id = head.compute_logits(state).argmax(-1)
+            drafts.append(int(draft_id + head.d2t[draft_id]))
+        else:
+            drafts.append(int(target.compute_logits(state).argmax(-1)))
+        position = torch.tensor([len(positions) + index])
+        state = head(target.model.embed_tokens(torch.tensor(drafts[-1:])), state.clone(), position, context)
+    return drafts
+
+
+def _of_model(model: CausalLM, token_ids: list[int], num_drafts: int) -> list[int]:
+    for _ in range(num_drafts):
+        hidden = model(torch.tensor(token_ids), torch.arange(len(token_ids)), DenseContext())
+        token_ids = [*token_ids, int(model.compute_logits(hidden[-1:]).argmax(-1))]
+    return token_ids[-num_drafts:]
+
+
+def _of_modules(drafter: MtpDrafter, target: CausalLM, ids: torch.Tensor, hidden: torch.Tensor) -> list[int]:
+    """Every module over the whole sequence, drafts included, again for each draft.
+
+    Behind the target's states there are none: the first module cannot go on, and each other one ends a place later than
+    the one before it; behind its end, the last one goes on from its own states.
+    """
+    modules, drafts = drafter._modules, []
+    for count in range(drafter.num_drafts):
+        tokens = torch.cat([ids, torch.tensor(drafts, dtype=torch.int64)])
+        embedded = target.model.embed_tokens(tokens[1:])
+        depth = min(count, len(modules) - 1)
+        states = hidden
+        for module in range(depth + 1):
+            if module > 0:  # what is a place further has the state of the place before
+                states = torch.cat([torch.zeros_like(states[:1]), states])
+            context, num_known = DenseContext(), len(states)
+            states = modules(module, embedded[:num_known], states, torch.arange(num_known), context)
+        while len(states) < len(tokens) - 1:  # the last module, on its own states
+            place = len(states)
+            further = modules(depth, embedded[place : place + 1], states[-1:], torch.tensor([place]), context)
+            states = torch.cat([states, further])
+        drafts.append(int(target.compute_logits(modules.normed(depth, states[-1:])).argmax(-1)))
+    return drafts
