@@ -10,7 +10,13 @@ from attention_batches import DECODE_ROWS, MIXED_ROWS, Batch, Case, cold_batches
 from graph_timing import time_calls
 
 from legato.device.facts import DeviceFacts
-from legato.kernels.paged_attention_configs import TileConfig, decode_config, num_splits, workspace_rows
+from legato.kernels.paged_attention_configs import (
+    TileConfig,
+    decode_config,
+    min_share_tiles,
+    num_splits,
+    workspace_rows,
+)
 
 
 def run_tuning(facts: DeviceFacts, device: torch.device) -> dict[str, list[dict[str, Any]]]:
@@ -73,6 +79,9 @@ def tune_decode(case: Case, facts: DeviceFacts, device: torch.device) -> list[di
             scale=case.layer.scale,
             window=None,
             num_splits=splits,
+            min_share_tiles=min_share_tiles(
+                num_pairs=len(case.requests) * case.num_kv_heads, multiprocessors=facts.num_multiprocessors
+            ),
             workspace=workspace,
             config=config,
         )

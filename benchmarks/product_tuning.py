@@ -26,6 +26,7 @@ from legato.kernels.silu_mul import silu_mul
 BEYOND_L2_BYTES = 256 << 20
 MIN_LAUNCHES = 16
 MAX_COPIES = 30
+MANY_ROWS = 1 << 20
 COMPILING_PROCESSES = min(16, os.cpu_count() or 1)
 Launch = Callable[[], object]
 
@@ -202,7 +203,7 @@ def _without_launch(original: Callable[..., object], *arguments: object, **optio
 
 def start_early(enabled: bool) -> None:
     """Let kernels of this process start while the one before them still runs, or not."""
-    early_start_triton.ENABLED = enabled
+    early_start_triton.MAX_ROWS = MANY_ROWS if enabled else 0
 
 
 def compile_ahead(products: Sequence[Product]) -> None:
@@ -214,7 +215,7 @@ def compile_ahead(products: Sequence[Product]) -> None:
         for tiling in candidates(product, num_rows)
     }  # a kernel of several rows is the same for any number of them
     context = multiprocessing.get_context("spawn")
-    early = (early_start_triton.ENABLED,)
+    early = (early_start_triton.MAX_ROWS > 0,)
     with ProcessPoolExecutor(COMPILING_PROCESSES, context, initializer=start_early, initargs=early) as pool:
         futures = [pool.submit(_compile, product, rows, tiling) for (product, _, tiling), rows in jobs.items()]
         failed = [future.exception() for future in as_completed(futures) if future.exception()]

@@ -1,22 +1,28 @@
 """The sizes that graphs are captured at. Owns the bound on padding: at most 12.5 % above 16, none falls off the end."""
 
 _SMALL = (1, 2, 4, 8, 16)
-_SIZES_PER_OCTAVE = 8
-"""Above 16: a step is an eighth of the power of two below it, so that padding stays under an eighth of the batch."""
 
 
 def ladder(limit: int) -> tuple[int, ...]:
-    """Return ascending sizes that end with ``limit``.
+    """Return ascending sizes that end with ``limit``, powers of two among them, and as few as the bound allows.
 
     Above 16 every count ``n <= limit`` has a size of at most ``1.125 * n``.
     """
     sizes = [size for size in _SMALL if size < limit]
     octave = _SMALL[-1]
     while octave < limit:
-        step = octave // _SIZES_PER_OCTAVE
-        sizes += [size for size in range(octave + step, 2 * octave + 1, step) if size < limit]
+        sizes += [size for size in _octave(octave) if size < limit]
         octave *= 2
     return (*sizes, limit)
+
+
+def _octave(below: int) -> list[int]:
+    """Return sizes above ``below`` up to its double: each as far above the last as the count after that one allows."""
+    sizes, size = [], 2 * below
+    while size > below:
+        sizes.append(size)
+        size = -(-8 * size // 9) - 1
+    return sizes[::-1]
 
 
 def chosen_sizes(requested: tuple[int, ...] | None, limit: int) -> tuple[int, ...]:

@@ -77,7 +77,7 @@ def argmax(values: torch.Tensor) -> torch.Tensor:
         SIZE=size,
         SPLITS=splits,
         BLOCK=_BLOCK,
-        **early_start(),
+        **early_start(num_rows),
         num_warps=_NUM_WARPS,
     )
     return out

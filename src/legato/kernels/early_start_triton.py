@@ -12,8 +12,10 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-ENABLED = False
-"""Whether kernels start early where the GPU can."""
+MAX_ROWS = 1
+"""Rows of a step up to which kernels start early. On an H200 one row of SmolLM2 135M takes 0.44 ms instead of 0.61, and
+one of Llama 3.1 8B as long as before; with several rows a library's kernels, which do not start early, stand between
+ours, and eight of the latter take 3 % longer."""
 _FIRST_ARCHITECTURE = 90
 
 
@@ -25,14 +27,16 @@ def wait_for_the_kernel_before(EARLY: tl.constexpr) -> None:
         gdc_wait()
 
 
-def early_start() -> dict[str, bool]:
-    """Return the launch options of a kernel with the parameter ``EARLY``."""
-    if ENABLED and _gpu_is_capable():
+def early_start(num_rows: int) -> dict[str, bool]:
+    """Return the launch options of a kernel with the parameter ``EARLY``, in a step of ``num_rows``."""
+    if num_rows <= MAX_ROWS and _gpu_is_capable():
         return {"EARLY": True, "launch_pdl": True}
     return {"EARLY": False}
 
 
 @cache
 def _gpu_is_capable() -> bool:
+    if triton.knobs.runtime.interpret:
+        return False
     target = triton.runtime.driver.active.get_current_target()
     return target.backend == "cuda" and target.arch >= _FIRST_ARCHITECTURE

@@ -296,7 +296,7 @@ def linear(
         "HAS_BIAS": bias is not None,
         "BLOCK_OUT": tiling.block_out,
         "BLOCK_IN": tiling.block_in,
-        **early_start(),
+        **early_start(num_rows),
         "num_warps": tiling.num_warps,
         "num_stages": tiling.num_stages,
     }

@@ -23,8 +23,6 @@ from legato.kernels.paged_attention_loop_triton import (
 from legato.kernels.paged_attention_workspace import SplitWorkspace
 from legato.kernels.split_arrival_triton import arrive
 
-_MIN_TILES = 2
-"""Tiles of keys in a share, at least: both are on their way at once, and a short sequence has little to join."""
 _JOINED_ELEMENTS = 8192
 """Of shares that are read at once, what a program's registers hold."""
 
@@ -171,6 +169,7 @@ def paged_attention_decode(
     scale: float,
     window: int | None,
     num_splits: int,
+    min_share_tiles: int = 2,
     workspace: SplitWorkspace,
     config: TileConfig | None = None,
 ) -> None:
@@ -201,7 +200,7 @@ def paged_attention_decode(
         block_table.stride(0),
         scale * LOG2_E,
         SPLIT=num_splits > 1,
-        MIN_SHARE=_MIN_TILES * config.block_n,
+        MIN_SHARE=min_share_tiles * config.block_n,
         JOINED_ROWS=joined_rows,
         SHARES_AT_ONCE=max(1, min(MAX_SPLITS, _JOINED_ELEMENTS // (joined_rows * padded_head(head_dim)))),
         QUERY_LEN=query_len,
@@ -214,7 +213,7 @@ def paged_attention_decode(
         BLOCK_M=config.block_m,
         BLOCK_N=config.block_n,
         PRECISION=dot_precision(query.dtype),
-        **early_start(),
+        **early_start(num_reqs * query_len),
         num_warps=config.num_warps,
         num_stages=config.num_stages,
     )

@@ -90,7 +90,7 @@ def decode_inputs(
         max_blocks,
         BLOCK_SIZE=block_size,
         BLOCK=_BLOCK,
-        **early_start(),
+        **early_start(num_reqs),
         num_warps=_NUM_WARPS,
     )
     return input_ids, positions, slot_mapping, step_seq_lens, step_table
@@ -115,6 +115,6 @@ def advance(
         num_reqs,
         null_row,
         BLOCK=_BLOCK,
-        **early_start(),
+        **early_start(num_reqs),
         num_warps=_NUM_WARPS,
     )

@@ -17,6 +17,7 @@ from legato.kernels.paged_attention_configs import (
     MAX_QUERY_LEN,
     MAX_ROWS,
     decode_config,
+    min_share_tiles,
     num_splits,
     workspace_rows,
 )
@@ -33,10 +34,8 @@ class TritonBackend:
     def __init__(self, setup: AttentionSetup) -> None:
         self._multiprocessors = setup.device.num_multiprocessors
         self._workspace = SplitWorkspace(
-            workspace_rows(
-                multiprocessors=self._multiprocessors, group=setup.model.num_heads // setup.model.num_kv_heads
-            ),
-            setup.model.head_dim,
+            workspace_rows(multiprocessors=self._multiprocessors, group=setup.largest_group),
+            setup.largest_head_dim,
             torch.device(setup.device.kind),
         )
 
@@ -49,7 +48,7 @@ class TritonBackend:
             "layers": "" if isinstance(spec, FullAttentionSpec) else type(spec).__name__,
         }
         if isinstance(spec, FullAttentionSpec):
-            group = setup.model.num_heads // spec.num_kv_heads
+            group = setup.largest_group
             obstacles["head size"] = "" if spec.head_dim <= MAX_HEAD_DIM else f"{spec.head_dim}, above {MAX_HEAD_DIM}"
             obstacles["heads"] = "" if group <= MAX_ROWS else f"{group} query heads to a key head, above {MAX_ROWS}"
         check_obstacles(cls.name, obstacles)
@@ -93,6 +92,7 @@ class TritonBackend:
             head_dim=layer.head_dim,
             element_bytes=cache.key.element_size(),
         )
+        num_pairs = metadata.num_reqs * layer.num_kv_heads
         paged_attention_decode(
             query,
             cache.key,
@@ -104,11 +104,12 @@ class TritonBackend:
             scale=layer.scale,
             window=layer.window,
             num_splits=num_splits(
-                num_pairs=metadata.num_reqs * layer.num_kv_heads,
+                num_pairs=num_pairs,
                 max_context=metadata.block_table.shape[1] * cache.key.shape[1],
                 multiprocessors=self._multiprocessors,
                 config=config,
             ),
+            min_share_tiles=min_share_tiles(num_pairs=num_pairs, multiprocessors=self._multiprocessors),
             workspace=self._workspace,
             config=config,
         )
