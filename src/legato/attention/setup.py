@@ -19,6 +19,23 @@ class AttentionSetup:
     block_size: int
     max_model_len: int
     max_num_seqs: int
+    drafter: ModelConfig | None = None
+    """Whose layers stand in the same cache, where there are any."""
+
+    @property
+    def models(self) -> tuple[ModelConfig, ...]:
+        """All whose layers are to be served."""
+        return (self.model,) if self.drafter is None else (self.model, self.drafter)
+
+    @property
+    def largest_group(self) -> int:
+        """Most query heads to a key head."""
+        return max(-(-model.num_heads // model.num_kv_heads) for model in self.models)
+
+    @property
+    def largest_head_dim(self) -> int:
+        """Largest head size."""
+        return max(model.head_dim for model in self.models)
 
 
 def check_obstacles(backend: str, obstacles: Mapping[str, str]) -> None:

@@ -47,7 +47,7 @@ class DraftModelDrafter:
             replace(group, name=f"drafter {group.name}", layers=tuple(first + layer for layer in group.layers))
             for group in family.layer_groups(model)
         )
-        return DrafterPlan(extends=True, layer_groups=groups, weight_bytes=module_bytes(skeleton))
+        return DrafterPlan(extends=True, layer_groups=groups, model=model, weight_bytes=module_bytes(skeleton))
 
     @classmethod
     def build(cls, setup: DrafterSetup) -> "DraftModelDrafter":

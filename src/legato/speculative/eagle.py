@@ -52,6 +52,7 @@ class EagleDrafter:
         return DrafterPlan(
             extends=True,
             layer_groups=(LayerGroup(name="drafter", layers=layers, spec=spec),),
+            model=model,
             weight_bytes=module_bytes(skeleton),
         )
 

@@ -56,6 +56,7 @@ class Eagle3Drafter:
             extends=True,
             layer_groups=(LayerGroup(name="drafter", layers=(target.num_layers,), spec=spec),),
             auxiliary_layers=auxiliary_layers(head, target),
+            model=head.model,
             weight_bytes=module_bytes(skeleton),
         )
 

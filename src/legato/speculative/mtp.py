@@ -66,6 +66,7 @@ class MtpDrafter:
         return DrafterPlan(
             extends=True,
             layer_groups=(LayerGroup(name="drafter", layers=layers, spec=last.spec),),
+            model=target,
             weight_bytes=module_bytes(skeleton),
         )
 

@@ -24,6 +24,8 @@ class DrafterPlan:
     target's: the same blocks, one more set of layers."""
     auxiliary_layers: tuple[int, ...] = ()
     """Target layers of which the drafter wants the residual as it goes in."""
+    model: ModelConfig | None = None
+    """The form of its layers; None: it has none."""
     weight_bytes: int = 0
     """Of weights that are the drafter's alone."""
 

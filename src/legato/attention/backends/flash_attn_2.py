@@ -38,11 +38,13 @@ class FlashAttn2Backend:
     def support(cls, setup: AttentionSetup, spec: KVSpec) -> Support:
         """Return UNIFORM on GPUs from sm80, naming who brings the kernels; raise BackendError with all obstacles."""
         served = setup.device.kind == "cuda" and setup.device.capability >= _MIN_CAPABILITY
-        head_dim = setup.model.head_dim
-        fits = head_dim <= _MAX_HEAD_DIM and head_dim % _HEAD_DIM_MULTIPLE == 0
+        head_dims = {model.head_dim for model in setup.models}
+        fits = all(size <= _MAX_HEAD_DIM and size % _HEAD_DIM_MULTIPLE == 0 for size in head_dims)
         obstacles = {
             "device": "" if served else f"{setup.device}; it needs sm80 or later",
-            "head size": "" if fits else f"{head_dim}, not a multiple of {_HEAD_DIM_MULTIPLE} up to {_MAX_HEAD_DIM}",
+            "head size": ""
+            if fits
+            else f"{', '.join(map(str, head_dims))}, not a multiple of {_HEAD_DIM_MULTIPLE} up to {_MAX_HEAD_DIM}",
             "dtype": "" if setup.dtype in _DTYPES else f"{setup.dtype}, not in {_DTYPES}",
             "layers": "" if isinstance(spec, FullAttentionSpec) else type(spec).__name__,
         }

@@ -41,7 +41,9 @@ class FlashAttn3Backend:
         obstacles = {
             "package": "" if find_spec(_PACKAGE) else f"{_PACKAGE} is not installed: pip install 'legato[fa3]'",
             "device": "" if setup.device.capability[0] == 9 else f"{setup.device}; it has kernels for sm90 alone",
-            "head size": "" if setup.model.head_dim in _HEAD_DIMS else f"{setup.model.head_dim}, not in {_HEAD_DIMS}",
+            "head size": ", ".join(
+                f"{model.head_dim}, not in {_HEAD_DIMS}" for model in setup.models if model.head_dim not in _HEAD_DIMS
+            ),
             "dtype": "" if setup.dtype in _DTYPES else f"{setup.dtype}, not in {_DTYPES}",
             "block size": "" if setup.block_size <= _MAX_BLOCK_SIZE else f"{setup.block_size}, over {_MAX_BLOCK_SIZE}",
             "layers": "" if isinstance(spec, FullAttentionSpec) else type(spec).__name__,

@@ -74,10 +74,9 @@ def workspace_bytes(setup: AttentionSetup, kernel: UniformKernel) -> int:
     """
     if kernel is UniformKernel.TRTLLM_GEN:
         return _TRTLLM_GEN_BYTES
-    group = -(-setup.model.num_heads // setup.model.num_kv_heads)
-    padded_head = next(size for size in (64, 128, 256) if setup.model.head_dim <= size)
+    padded_head = next(size for size in (64, 128, 256) if setup.largest_head_dim <= size)
     row_bytes = 2 * padded_head + 2 * 4
-    tiles = -(-MAX_QUERY_LEN * group // _ROWS)
+    tiles = -(-MAX_QUERY_LEN * setup.largest_group // _ROWS)
     return _SEMAPHORE_BYTES + setup.device.num_multiprocessors * tiles * _ROWS * row_bytes
 
 

@@ -12,6 +12,7 @@ import torch
 
 from legato.attention.protocol import AttentionLayer, AttentionMetadata
 from legato.attention.setup import AttentionSetup
+from legato.config.model import ModelConfig
 from legato.kvcache.storage import LayerCache
 
 _KERNELS = "fa2"
@@ -122,9 +123,12 @@ def workspace_bytes(setup: AttentionSetup) -> int:
     Keys are split so far that there are two tiles per multiprocessor and key head at most, and FlashInfer counts a tile
     of float32 results, and a float per row, for each query head.
     """
-    model = setup.model
-    tiles = -(-2 * setup.device.num_multiprocessors // model.num_kv_heads)
-    return max(_ADVISED_BYTES, model.num_heads * tiles * _ROWS * (model.head_dim + 1) * 4)
+
+    def needed(model: ModelConfig) -> int:
+        tiles = -(-2 * setup.device.num_multiprocessors // model.num_kv_heads)
+        return model.num_heads * tiles * _ROWS * (model.head_dim + 1) * 4
+
+    return max(_ADVISED_BYTES, *map(needed, setup.models))
 
 
 def page_table(query_start_loc: np.ndarray, seq_lens: np.ndarray, *, max_blocks: int, block_size: int) -> PageTable:

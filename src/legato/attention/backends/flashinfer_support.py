@@ -103,7 +103,7 @@ def uniform_obstacles(setup: AttentionSetup, spec: FullAttentionSpec) -> tuple[s
     kernel = _KERNELS.get(setup.device.capability[0])
     if kernel is None:
         return (f"XQA is for sm90 and sm120, TRTLLM-gen for sm100 and sm103, this is {setup.device}",)
-    limits, group = LIMITS[kernel], setup.model.num_heads // spec.num_kv_heads
+    limits, group = LIMITS[kernel], setup.largest_group
     tests = {
         f"{kernel} has no blocks of {setup.block_size}, only {limits.block_sizes}": (
             setup.block_size not in limits.block_sizes
