@@ -5,7 +5,7 @@
         [--kv-cache-memory-bytes N]
 
 Graphs share one pool for what they compute on the way: its segments are listed by size, since the largest tensors that
-live at once explain them. Beside it the driver keeps memory for each graph, of which a graph has its share by nodes.
+live at once explain them. Beside it the driver keeps memory for each graph, of which a graph has its share by size.
 """
 
 import argparse

@@ -2,7 +2,7 @@
 
 All captures share one memory pool and one side stream. Graphs of one engine replay one after another and leave nothing
 but persistent buffers behind, so that they may use the same memory. The driver keeps memory of its own for each graph,
-which it takes in large pieces: what one graph took of it is its share by nodes.
+which it takes in large pieces: what one graph took of it is its share by size.
 """
 
 import ctypes
@@ -18,16 +18,33 @@ from legato.device.facts import DeviceFacts
 from legato.errors import GraphCaptureError
 
 
+_BYTES_PER_NODE = 2560
+"""Of the driver's memory, on an H200 with CUDA 13: 60 graphs of 330 nodes took 54 MiB, 100 of 100 nodes 36 MiB."""
+_NODES_PER_GRAPH = 46
+"""What a graph takes before its first node, in nodes: 1,000 graphs of a single node took 112 MiB."""
+_ENOUGH_BYTES = 64 << 20
+"""From here on the pieces in which the driver takes memory no longer matter."""
+
+
 @dataclass(slots=True)
 class DriverMemory:
     """What the driver has taken for graphs so far."""
 
-    num_nodes: int = 0
+    size: int = 0
+    """Of these graphs, in nodes."""
     num_bytes: int = 0
 
+    def add(self, num_nodes: int, num_bytes: int) -> None:
+        """Count a graph."""
+        self.size += num_nodes + _NODES_PER_GRAPH
+        self.num_bytes += num_bytes
+
     def share(self, num_nodes: int) -> int:
-        """Return the bytes of a graph of so many nodes."""
-        return self.num_bytes * num_nodes // max(1, self.num_nodes)
+        """Return the bytes of a graph of so many nodes: as measured, or while little was taken as to be expected."""
+        size = num_nodes + _NODES_PER_GRAPH
+        if self.num_bytes < _ENOUGH_BYTES:
+            return size * _BYTES_PER_NODE
+        return self.num_bytes * size // self.size
 
 
 class CudaGraph:
@@ -84,8 +101,7 @@ class CudaCapture:
         free_before = torch.cuda.mem_get_info()[0]  # nothing is allocated from here on but by the driver
         self._graph.instantiate()
         self._graph.replay()
-        self._driver_memory.num_bytes += max(0, free_before - torch.cuda.mem_get_info()[0])
-        self._driver_memory.num_nodes += num_nodes
+        self._driver_memory.add(num_nodes, max(0, free_before - torch.cuda.mem_get_info()[0]))
         return CudaGraph(self._graph, num_nodes, self._driver_memory)
 
     def abandon(self) -> None:
@@ -142,7 +158,7 @@ class CudaDevice:
         capture = self.begin_capture()
         torch.zeros(1, device=self.torch_device)
         self._keeper = capture.end()
-        self._driver_memory.num_bytes = self._driver_memory.num_nodes = 0  # the first graph pays for what all need
+        self._driver_memory = DriverMemory()  # the first graph pays for what all need
 
     def begin_capture(self) -> CudaCapture:
         """Start a stream capture."""
