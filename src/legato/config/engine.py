@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from legato.config.model import ModelConfig
+from legato.config.speculative import SpeculativeConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,3 +63,5 @@ class EngineConfig:
     max_logprobs: int
     seed: int
     decisions: tuple[Decision, ...]
+    speculative: SpeculativeConfig | None = None
+    """The drafter; None: each step of a request brings one token."""

@@ -10,6 +10,7 @@ from typing import Any
 MODEL = "Model"
 BATCHING = "Memory and batching"
 GRAPHS = "Attention and graphs"
+SPECULATION = "Speculative decoding"
 REQUESTS = "Requests"
 TRACING = "Tracing"
 
@@ -93,6 +94,12 @@ class EngineOptions:
         metavar="JSON",
         panel=GRAPHS,
         aliases=("-cc",),
+    )
+    speculative_config: str | None = option(
+        None,
+        'The drafter, e.g. \'{"method": "ngram", "num_speculative_tokens": 4}\'; see docs/speculation.md.',
+        metavar="JSON",
+        panel=SPECULATION,
     )
     max_logprobs: int = option(20, "Log-probabilities per token a request may ask for.", panel=REQUESTS)
     max_queue: int = option(1024, "Requests held, running and waiting, before new ones are refused.", panel=REQUESTS)

@@ -14,8 +14,9 @@ from legato.engine.kv_sizing import first_caches, memory_report, size_cache, syn
 from legato.engine.overlap import OverlappedEngineCore
 from legato.engine.progress import BuildProgress
 from legato.engine.resolve import Resolved, resolve
+from legato.engine.speculation import load_drafter, round_program
 from legato.engine.tracing import open_trace
-from legato.errors import GraphPolicyError
+from legato.errors import ConfigError, GraphPolicyError
 from legato.loading.load_tokenizer import load_tokenizer
 from legato.models.build import build_model
 from legato.models.causal_lm import CausalLM
@@ -23,6 +24,7 @@ from legato.observability.records import StepLog
 from legato.plan.planner import Planner
 from legato.runner.buffers import StepBuffers
 from legato.runner.device_state import DeviceState
+from legato.runner.drafter import Drafter
 from legato.runner.graph_capture import DroppedKey
 from legato.runner.model_runner import ModelRunner
 from legato.runner.step_program import CausalModel, StepProgram
@@ -48,10 +50,11 @@ def build_engine(
     if model is None:
         with trace.span("weights"):
             model = load_model(resolved, show)
+    drafter = _load_drafter(resolved, model, show)
     log = StepLog()
     with trace.span("compile"):
         model, backend = compiled(resolved, model, compiler, show), _build_backend(resolved, show)
-    program = _build_program(resolved, model, backend)
+    program = _build_program(resolved, model, backend, drafter)
     with trace.span("memory"):
         resolved, profile = size_cache(resolved, options, program)
     limits = synthetic_limits(resolved, resolved.config.cache.num_blocks)
@@ -68,8 +71,17 @@ def build_engine(
     return core(
         config=config,
         tokenizer=tokenizer,
-        scheduler=Scheduler(config.scheduler, config.cache, resolved.layer_groups),
-        planner=Planner(limits=resolved.limits, key_ints=resolved.key_ints),
+        scheduler=Scheduler(
+            config.scheduler,
+            config.cache,
+            resolved.layer_groups,
+            None if config.speculative is None else config.speculative.num_speculative_tokens,
+        ),
+        planner=Planner(
+            limits=resolved.limits,
+            key_ints=resolved.key_ints,
+            draft_stages=() if resolved.speculation is None else resolved.speculation.stages,
+        ),
         runner=runner,
         step_log=log,
         dropped=dropped,
@@ -93,6 +105,24 @@ def load_model(resolved: Resolved, show: BuildProgress) -> CausalLM:
     return model
 
 
+def _load_drafter(resolved: Resolved, model: CausalModel, show: BuildProgress) -> Drafter | None:
+    """Return the drafter with its weights; None: none was asked for. Raises ConfigError over code that is compiled."""
+    found = resolved.speculation
+    if found is None:
+        return None
+    if not isinstance(model, CausalLM):
+        raise ConfigError("a drafter needs the model that was loaded", {"found": type(model).__name__})
+    return load_drafter(
+        found,
+        model,
+        show,
+        dtype=resolved.dtype,
+        device=resolved.device.torch_device,
+        scheduler=resolved.config.scheduler,
+        seed=resolved.config.seed,
+    )
+
+
 def _build_backend(resolved: Resolved, show: BuildProgress) -> AttentionBackend:
     """Return the attention backend with its workspaces, and with its kernels compiled where that is done here."""
     with torch.inference_mode():
@@ -103,10 +133,25 @@ def _build_backend(resolved: Resolved, show: BuildProgress) -> AttentionBackend:
     return backend
 
 
-def _build_program(resolved: Resolved, model: CausalModel, backend: AttentionBackend) -> StepProgram:
+def _build_program(
+    resolved: Resolved, model: CausalModel, backend: AttentionBackend, drafter: Drafter | None
+) -> StepProgram:
     """Allocate everything that graphs read, once; of a cache whose size is measured, a first one."""
     config, device = resolved.config, resolved.device.torch_device
     scheduler, cache = config.scheduler, config.cache
+    if drafter is not None and config.speculative is not None:
+        return round_program(
+            config.speculative,
+            drafter,
+            model=model,
+            model_config=config.model,
+            backend=backend,
+            caches=first_caches(resolved),
+            scheduler=scheduler,
+            block_size=cache.block_size,
+            dtype=resolved.dtype,
+            device=device,
+        )
     max_blocks = -(-scheduler.max_model_len // cache.block_size)
     with torch.inference_mode():
         return StepProgram(

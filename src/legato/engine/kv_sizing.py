@@ -55,6 +55,7 @@ def synthetic_limits(resolved: Resolved, num_blocks: int) -> SyntheticLimits:
         num_blocks=num_blocks,
         block_size=config.cache.block_size,
         vocab_size=config.model.vocab_size,
+        lookahead=_lookahead(resolved),
     )
 
 
@@ -102,8 +103,14 @@ def _first_blocks(resolved: Resolved) -> int:
     config = resolved.config
     if not resolved.kv_is_measured:
         return config.cache.num_blocks
-    blocks_each = -(-max(resolved.limits.widths) // config.cache.block_size)
+    blocks_each = -(-(max(resolved.limits.widths) + _lookahead(resolved)) // config.cache.block_size)
     return min(config.cache.num_blocks, config.scheduler.max_num_seqs * blocks_each + NUM_NULL_BLOCKS)
+
+
+def _lookahead(resolved: Resolved) -> int:
+    """Return the tokens behind a step's own whose keys and values a drafter may write."""
+    found = resolved.speculation
+    return 0 if found is None else found.config.num_speculative_tokens
 
 
 @torch.inference_mode()

@@ -11,11 +11,13 @@ from legato.attention.setup import AttentionSetup
 from legato.config.engine import CacheConfig, Decision, EngineConfig, SchedulerConfig
 from legato.config.model import ModelConfig
 from legato.config.options import EngineOptions
+from legato.config.speculative import SpeculativeConfig
 from legato.device.protocol import Device
 from legato.device.registry import open_device
 from legato.engine.defaults import DEFAULTS, DeviceDefaults
 from legato.engine.graph_options import graph_request
 from legato.engine.memory import kv_is_measured, planned_kv_bytes
+from legato.engine.speculation import Speculation, check_budget, speculation
 from legato.errors import ConfigError
 from legato.graphs.catalog import Catalog, GraphLimits, KeyIntsOf, build_catalog
 from legato.graphs.policy import resolve_policy
@@ -43,6 +45,8 @@ class Resolved:
     catalog: Catalog
     key_ints: KeyIntsOf
     """The backend's host integers, by (num_reqs, query_len, max_seq_len)."""
+    speculation: Speculation | None
+    """The drafter; None: there is none."""
 
 
 def resolve(options: EngineOptions) -> Resolved:
@@ -54,26 +58,43 @@ def resolve(options: EngineOptions) -> Resolved:
     model = read_model_config(source)
     device = open_device(options.device)
     dtype = getattr(torch, model.dtype if options.dtype == "auto" else options.dtype)
+    found = speculation(options, model)
     groups = model_class(model.architecture).layer_groups(model)
+    if found is not None:
+        groups += found.plan.layer_groups
+    slack = 0 if found is None else found.config.slack
     defaults = DEFAULTS[device.facts.kind]
     cache, max_model_len = _cache(options, model, groups, dtype, planned_kv_bytes(options, device, model, dtype))
-    scheduler = _scheduler(options, defaults, max_model_len)
+    scheduler = _scheduler(options, defaults, max_model_len, None if found is None else found.config)
     setup = AttentionSetup(
         model=model,
         device=device.facts,
         dtype=str(dtype).removeprefix("torch."),
         block_size=cache.block_size,
-        max_model_len=max_model_len,
+        max_model_len=max_model_len + slack,
         max_num_seqs=scheduler.max_num_seqs,
+        drafter=None if found is None else found.plan.model,
     )
     backend = select_backend(options.attention_backend, setup, groups)
     request = graph_request(options, defaults)
+    limits = _graph_limits(scheduler, None if found is None else found.config)
     policy = resolve_policy(
-        request.policy, backend.support, backend=backend.name, widths=(1,), strict=options.graph_strict
+        request.policy,
+        backend.support,
+        backend=backend.name,
+        widths=limits.widths,
+        strict=options.graph_strict,
+        drafts_attend=None if found is None else bool(found.plan.layer_groups),
     )
-    limits = _graph_limits(scheduler)
     key_ints = _key_ints_of(backend, setup)
-    catalog = build_catalog(policy, limits, sizes=request.sizes, samplers=defaults.samplers, key_ints=key_ints)
+    catalog = build_catalog(
+        policy,
+        limits,
+        sizes=request.sizes,
+        samplers=defaults.samplers,
+        key_ints=key_ints,
+        draft_stages=() if found is None else found.stages,
+    )
     config = EngineConfig(
         model_name=options.model,
         served_model_name=options.served_model_name or options.model,
@@ -91,6 +112,7 @@ def resolve(options: EngineOptions) -> Resolved:
         max_logprobs=options.max_logprobs,
         seed=options.seed,
         decisions=(*_backend_decisions(options, backend), *request.decisions, *policy.decisions),
+        speculative=None if found is None else found.config,
     )
     return Resolved(
         config=config,
@@ -104,6 +126,7 @@ def resolve(options: EngineOptions) -> Resolved:
         limits=limits,
         catalog=catalog,
         key_ints=key_ints,
+        speculation=found,
     )
 
 
@@ -148,11 +171,14 @@ def _cache(
     return cache, max_model_len
 
 
-def _scheduler(options: EngineOptions, defaults: DeviceDefaults, max_model_len: int) -> SchedulerConfig:
+def _scheduler(
+    options: EngineOptions, defaults: DeviceDefaults, max_model_len: int, speculative: SpeculativeConfig | None
+) -> SchedulerConfig:
     """Return the limits of a batch, each at least 1 and none that no batch could reach."""
     max_num_seqs = defaults.max_num_seqs if options.max_num_seqs is None else options.max_num_seqs
+    width = 1 if speculative is None else speculative.width
     tokens = options.max_num_batched_tokens
-    max_num_batched_tokens = defaults.max_num_batched_tokens if tokens is None else tokens
+    max_num_batched_tokens = max(defaults.max_num_batched_tokens, max_num_seqs * width) if tokens is None else tokens
     for name, value in (("--max-num-seqs", max_num_seqs), ("--max-num-batched-tokens", max_num_batched_tokens)):
         if value < 1:
             raise ConfigError(f"{name} is out of range", {"requested": value, "limit": "at least 1"})
@@ -165,20 +191,23 @@ def _scheduler(options: EngineOptions, defaults: DeviceDefaults, max_model_len: 
                 "options": f"--max-num-batched-tokens {max_num_seqs} | --max-num-seqs {max_num_batched_tokens}",
             },
         )
+    if speculative is not None:
+        check_budget(speculative, max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens)
     return SchedulerConfig(
         max_model_len=max_model_len,
         max_num_seqs=max_num_seqs,
-        max_num_batched_tokens=min(max_num_batched_tokens, max_num_seqs * max_model_len),
+        max_num_batched_tokens=min(max_num_batched_tokens, max_num_seqs * max(max_model_len, width)),
         policy=options.scheduling_policy,
         max_queue=options.max_queue,
     )
 
 
-def _graph_limits(scheduler: SchedulerConfig) -> GraphLimits:
+def _graph_limits(scheduler: SchedulerConfig, speculative: SpeculativeConfig | None) -> GraphLimits:
     return GraphLimits(
         max_num_seqs=scheduler.max_num_seqs,
         max_num_batched_tokens=scheduler.max_num_batched_tokens,
-        max_model_len=scheduler.max_model_len,
+        max_model_len=scheduler.max_model_len + (0 if speculative is None else speculative.slack),
+        widths=(1 if speculative is None else speculative.width,),
     )
 
 

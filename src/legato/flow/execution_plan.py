@@ -3,8 +3,23 @@
 from dataclasses import dataclass
 
 from legato.graphs.key import BatchShape, GraphKey
-from legato.graphs.modes import GraphMode, SamplerVariant
+from legato.graphs.modes import GraphMode, SamplerVariant, Stage
 from legato.observability.reasons import Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagePlan:
+    """How one of a drafter's stages runs."""
+
+    stage: Stage
+    shape: BatchShape
+    requested: GraphMode
+    mode: GraphMode
+    key: GraphKey | None
+    """The graph to replay; None: eager, or part of the round's graph, which the mode tells."""
+    reason: Reason | None
+    num_tokens_padded: int
+    num_reqs_padded: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,3 +50,7 @@ class ExecutionPlan:
     """Most log-probabilities any request of the batch asks for; None: nobody asks."""
     prompt_logprobs: tuple[int | None, ...]
     """[num_reqs] prompt log-probabilities per request, None: not asked for."""
+    num_drafts: tuple[int, ...] = ()
+    """[num_reqs] drafts that may stand; empty without a drafter."""
+    draft_stages: tuple[StagePlan, ...] = ()
+    """What the drafter does after the target, in order."""

@@ -43,19 +43,25 @@ class ScheduledRequest(Struct, frozen=True, kw_only=True, gc=False):
     request_id: str
     row: int
     num_computed_tokens: int
-    """Tokens with keys and values before the step; the first token of the step has this position."""
+    """Tokens with keys and values before the step, the position of its first token. Of a decode behind a step whose
+    drafts are not judged yet the most that it can be: the device knows."""
     token_ids: tuple[int, ...]
-    """[query_len] the tokens fed; of a decode PENDING, as the device feeds its row's next token, known here or not."""
+    """[query_len] the tokens fed; of a decode PENDING, as the device feeds its row's next tokens, known here or not."""
     is_decode: bool
-    """All tokens but the last generated one were computed before: one token in, one out."""
+    """All tokens but the last generated one were computed before: that one in, or it and drafts, at least one out."""
     samples: bool
     """The step reaches the last known token, so that it yields a new one."""
     num_output_tokens: int
-    """Tokens generated before the step, a pending one included."""
+    """Tokens generated before the step at least, one for each step in flight included."""
     sampler: SamplerVariant
     """What serves the request at this point of its output."""
     params: SamplingParams
     """The request's own, so that planning needs no other source."""
+    num_drafts: int = 0
+    """Of a decode: how many of the tokens behind its first are drafts that may stand. Not all need to: those of a
+    request whose sampling depends on every token before are fed for the batch's shape alone."""
+    next_token_id: int = PENDING
+    """What follows the tokens fed where it is known, as within a prompt; PENDING: the step samples it."""
     next_prompt_token_ids: tuple[int, ...] = ()
     """Where prompt log-probabilities are asked for: the prompt tokens that follow the ones fed, one each."""
 

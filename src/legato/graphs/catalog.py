@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from legato.graphs.key import BatchShape, Dispatched, GraphKey, KeyInts
 from legato.graphs.ladder import chosen_sizes, context_lengths
-from legato.graphs.modes import GraphMode, SamplerVariant
+from legato.graphs.modes import GraphMode, SamplerVariant, Stage
 from legato.graphs.policy import ResolvedPolicy
 from legato.observability.reasons import Reason
 
@@ -47,10 +47,13 @@ def build_catalog(
     sizes: tuple[int, ...] | None,
     samplers: tuple[SamplerVariant | None, ...],
     key_ints: KeyIntsOf,
+    draft_stages: tuple[Stage, ...] = (),
 ) -> Catalog:
     """Return every key that the policy asks for.
 
     ``sizes``: tokens, the user's own; None: ladders. ``samplers``: what full graphs end with; None among them: logits.
+    ``draft_stages``: what a drafter does after the target; full graphs with a sampler hold that too, and each stage
+    has graphs of its own for steps that sample outside a graph.
     """
     keys: set[GraphKey] = set()
     for width, mode in policy.uniform.items():
@@ -64,7 +67,39 @@ def build_catalog(
         )
     if GraphMode.PIECEWISE in (policy.mixed, *policy.uniform.values()):
         keys |= {GraphKey(mode=GraphMode.PIECEWISE, num_tokens=size) for size in tokens}
+    if draft_stages:
+        keys = {_in_rounds(key) for key in keys}
+        keys |= _draft_keys(policy, limits, keys, sizes, draft_stages, key_ints)
     return Catalog(policy=policy, keys=tuple(sorted(keys, key=_dispatch_order)))
+
+
+def _in_rounds(key: GraphKey) -> GraphKey:
+    """Return the key of an engine with a drafter: where the graph samples, it drafts too."""
+    return key if key.sampler is None else replace(key, stage=Stage.ROUND)
+
+
+def _draft_keys(
+    policy: ResolvedPolicy,
+    limits: GraphLimits,
+    keys: set[GraphKey],
+    sizes: tuple[int, ...] | None,
+    stages: tuple[Stage, ...],
+    key_ints: KeyIntsOf,
+) -> set[GraphKey]:
+    """Return what runs after a target that sampled outside its graph: each pass, as the policy has it."""
+    drafting: set[GraphKey] = set()
+    if Stage.EXTEND in stages:
+        drafting |= {replace(key, stage=Stage.EXTEND) for key in keys if key.sampler is None}
+    requests = _uniform_sizes(sizes, limits, max(limits.widths))
+    if policy.drafts is GraphMode.FULL:
+        shapes = [(reqs, reqs, 1) for reqs in requests]
+        drafting |= {replace(key, stage=Stage.DRAFT) for key in _full_keys(shapes, (None,), limits, key_ints)}
+    if policy.drafts is GraphMode.PIECEWISE:
+        drafting |= {
+            GraphKey(stage=Stage.DRAFT, mode=GraphMode.PIECEWISE, num_tokens=reqs, num_reqs=reqs, query_len=1)
+            for reqs in requests
+        }
+    return drafting
 
 
 def _uniform_sizes(sizes: tuple[int, ...] | None, limits: GraphLimits, width: int) -> tuple[int, ...]:
@@ -94,7 +129,7 @@ def _full_keys(
     }
 
 
-def _dispatch_order(key: GraphKey) -> tuple[int, int, bool, int, int, KeyInts]:
+def _dispatch_order(key: GraphKey) -> tuple[int, int, bool, int, int, KeyInts, str]:
     """Full before piecewise; then the least padding, a uniform graph before one for any mix, the cheapest sampler."""
     sampler = len(SamplerVariant) if key.sampler is None else int(key.sampler)
-    return -key.mode, key.num_tokens, key.query_len is None, key.num_reqs or 0, sampler, key.key_ints
+    return -key.mode, key.num_tokens, key.query_len is None, key.num_reqs or 0, sampler, key.key_ints, key.stage

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from legato.graphs.catalog import Catalog
 from legato.graphs.key import BatchShape, Dispatched
-from legato.graphs.modes import GraphMode
+from legato.graphs.modes import GraphMode, Stage
 from legato.observability.reasons import Reason
 
 
@@ -20,8 +20,8 @@ def dispatch(catalog: Catalog, shape: BatchShape) -> Dispatched:
 
 def _find(catalog: Catalog, shape: BatchShape) -> Dispatched:
     policy = catalog.policy
-    requested = policy.requested_mode(shape.query_len)
-    given = policy.given_mode(shape.query_len)
+    requested = policy.requested_mode(shape.query_len, shape.stage)
+    given = policy.given_mode(shape.query_len, shape.stage)
     key = next((key for key in catalog.keys if key.mode <= given and key.serves(shape)), None)
     mode = key.mode if key is not None else GraphMode.EAGER
     return Dispatched(requested=requested, mode=mode, key=key, reason=_reason(catalog, shape, requested, given, mode))
@@ -33,7 +33,7 @@ def _reason(
     """Return why ``mode`` is not FULL. What the user can change comes before what the batch happens to be."""
     if mode is GraphMode.FULL:
         return None
-    if shape.query_len is not None and shape.query_len not in catalog.policy.uniform:
+    if shape.stage is not Stage.DRAFT and shape.query_len not in (None, *catalog.policy.uniform):
         return Reason.WIDTH_MISMATCH
     if mode is given:
         return Reason.BACKEND_LEVEL if given < requested else Reason.DISABLED_BY_USER

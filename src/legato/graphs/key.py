@@ -22,6 +22,7 @@ class BatchShape:
     """Host integers that the attention backend declared for this batch."""
     needs_hidden_states: bool = False
     """Somebody reads the hidden states of all tokens, which no full graph leaves behind."""
+    stage: Stage = Stage.TARGET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +50,7 @@ class GraphKey:
             and (self.sampler is None or self.sampler >= shape.sampler)
             and (self.mode is GraphMode.PIECEWISE or self.key_ints == shape.key_ints)
             and not (self.mode is GraphMode.FULL and shape.needs_hidden_states)
+            and (self.stage is shape.stage or (self.stage is Stage.ROUND and shape.stage is Stage.TARGET))
         )
 
     def __str__(self) -> str:

@@ -21,8 +21,13 @@ class Stage(StrEnum):
     """What a graph computes."""
 
     TARGET = "target"
-    DRAFT = "draft"
+    """The model, up to sampling where the graph holds that."""
     ROUND = "round"
+    """The model, sampling, and everything a drafter does: a whole step of speculative decoding."""
+    EXTEND = "extend"
+    """A drafter's pass over the step's tokens, where no graph of a round holds it."""
+    DRAFT = "draft"
+    """A drafter's passes over the requests."""
 
 
 class GraphPolicy(StrEnum):

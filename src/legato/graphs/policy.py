@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from legato.attention.graph_support import GraphSupport, Support
 from legato.config.engine import Decision
 from legato.errors import GraphPolicyError
-from legato.graphs.modes import GraphMode, GraphPolicy
+from legato.graphs.modes import GraphMode, GraphPolicy, Stage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,27 +18,43 @@ class ResolvedPolicy:
     uniform: Mapping[int, GraphMode]
     """Query length -> mode."""
     decisions: tuple[Decision, ...]
+    drafts: GraphMode = GraphMode.EAGER
+    """Of a drafter's passes over the requests, one token each."""
 
-    def requested_mode(self, query_len: int | None) -> GraphMode:
+    def requested_mode(self, query_len: int | None, stage: Stage = Stage.TARGET) -> GraphMode:
         """Return what the user's policy gives a batch of this width, None: mixed."""
-        return self.requested.uniform_mode if query_len in self.uniform else self.requested.mixed_mode
+        uniform = query_len in self.uniform or stage is Stage.DRAFT
+        return self.requested.uniform_mode if uniform else self.requested.mixed_mode
 
-    def given_mode(self, query_len: int | None) -> GraphMode:
+    def given_mode(self, query_len: int | None, stage: Stage = Stage.TARGET) -> GraphMode:
         """Return what the backend lets it have."""
+        if stage is Stage.DRAFT:
+            return self.drafts
         return self.mixed if query_len is None else self.uniform.get(query_len, self.mixed)
 
 
 def resolve_policy(
-    policy: GraphPolicy, support: Support, *, backend: str, widths: tuple[int, ...], strict: bool
+    policy: GraphPolicy,
+    support: Support,
+    *,
+    backend: str,
+    widths: tuple[int, ...],
+    strict: bool,
+    drafts_attend: bool | None = None,
 ) -> ResolvedPolicy:
     """Lower each class of batch to the best mode that ``support`` allows, with a decision for each lowering.
 
+    ``drafts_attend``: whether a drafter has attention layers of its own; None: there is no drafter.
     Raises GraphPolicyError, with all decisions, where ``strict`` and anything was lowered.
     """
     mixed = _lower(policy.mixed_mode, support, GraphSupport.ALWAYS)
     uniform = {width: _lower(policy.uniform_mode, support, _needed(width)) for width in widths}
     wanted = [("mixed batches", policy.mixed_mode, mixed, GraphSupport.ALWAYS)]
     wanted += [(f"query_len {w}", policy.uniform_mode, mode, _needed(w)) for w, mode in uniform.items()]
+    drafts = GraphMode.EAGER
+    if drafts_attend is not None:
+        drafts = _lower(policy.uniform_mode, support, _needed(1)) if drafts_attend else policy.uniform_mode
+        wanted.append(("drafts", policy.uniform_mode, drafts, _needed(1)))
     decisions = tuple(
         Decision(
             subject=f"graphs of {subject}",
@@ -59,7 +75,7 @@ def resolve_policy(
                 "more": "legato inspect graphs",
             },
         )
-    return ResolvedPolicy(requested=policy, mixed=mixed, uniform=uniform, decisions=decisions)
+    return ResolvedPolicy(requested=policy, mixed=mixed, uniform=uniform, decisions=decisions, drafts=drafts)
 
 
 def _needed(width: int) -> GraphSupport:

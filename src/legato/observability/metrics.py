@@ -78,7 +78,22 @@ class _EngineCollector(Collector):
         yield _counter("num_preemptions", "Requests that lost their place and start again.", stats.preemptions)
         yield _counter("prompt_tokens", "Prompt tokens processed.", stats.prompt_tokens)
         yield _counter("generation_tokens", "Tokens generated.", stats.generation_tokens)
+        yield from self._speculation()
         yield from self._graphs()
+
+    def _speculation(self) -> Iterable[Metric]:
+        stats = self.stats
+        yield _counter("spec_decode_num_drafts", "Runs of drafts that were judged.", stats.spec_decode_drafts)
+        yield _counter("spec_decode_num_draft_tokens", "Drafts that were judged.", stats.spec_decode_draft_tokens)
+        yield _counter("spec_decode_num_accepted_tokens", "Drafts that stood.", stats.spec_decode_accepted_tokens)
+        per_position = CounterMetricFamily(
+            f"{PREFIX}spec_decode_num_accepted_tokens_per_pos",
+            "Drafts that stood, by their place in the run.",
+            labels=("position",),
+        )
+        for position, count in enumerate(stats.spec_decode_accepted_per_position):
+            per_position.add_metric((str(position),), count)
+        yield per_position
 
     def _graphs(self) -> Iterable[Metric]:
         stats = self.stats

@@ -18,6 +18,13 @@ class EngineStats:
     preemptions: int = 0
     prompt_tokens: int = 0
     generation_tokens: int = 0
+    spec_decode_drafts: int = 0
+    """Rounds in which a request's drafts were judged."""
+    spec_decode_draft_tokens: int = 0
+    spec_decode_accepted_tokens: int = 0
+    """Drafts that stood."""
+    spec_decode_accepted_per_position: tuple[int, ...] = ()
+    """[drafts of a round] how often the first, second, … draft stood."""
     graph_steps: dict[str, int] = field(default_factory=dict)
     """'stage mode' -> steps."""
     graph_fallbacks: dict[str, int] = field(default_factory=dict)

@@ -1,16 +1,16 @@
 """ScheduledBatch -> ExecutionPlan. Owns the classification of a batch and its padding; pure."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from operator import add
 
-from legato.flow.execution_plan import ExecutionPlan
+from legato.flow.execution_plan import ExecutionPlan, StagePlan
 from legato.flow.scheduled_batch import ScheduledBatch, ScheduledRequest
 from legato.graphs.catalog import Catalog, GraphLimits
 from legato.graphs.dispatch import dispatch
 from legato.graphs.key import BatchShape, Dispatched, KeyInts
-from legato.graphs.modes import GraphMode, SamplerVariant
+from legato.graphs.modes import GraphMode, SamplerVariant, Stage
 from legato.observability.reasons import Reason
 
 
@@ -20,6 +20,8 @@ class Planner:
 
     limits: GraphLimits
     key_ints: Callable[[int, int | None, int], KeyInts]
+    draft_stages: tuple[Stage, ...] = ()
+    """What a drafter does after the target; empty: there is no drafter."""
 
     def plan(self, batch: ScheduledBatch, catalog: Catalog) -> ExecutionPlan:
         """Return how the step runs on the graphs of ``catalog``."""
@@ -51,7 +53,35 @@ class Planner:
             samples=tuple([request.samples for request in requests]),
             max_logprobs=_most({request.params.logprobs for request in requests if request.samples}),
             prompt_logprobs=prompt_logprobs,
+            num_drafts=tuple([request.num_drafts for request in requests]) if self.draft_stages else (),
+            draft_stages=self._draft_stages(catalog, shape, dispatched) if self.draft_stages else (),
         )
+
+    def _draft_stages(self, catalog: Catalog, shape: BatchShape, dispatched: Dispatched) -> tuple[StagePlan, ...]:
+        """Return how the drafter's stages run after the target: in its graph, or each by itself."""
+        if dispatched.key is not None and dispatched.key.stage is Stage.ROUND:
+            return (_inside_the_round(shape, dispatched),)
+        plans = []
+        for stage in self.draft_stages:
+            own_shape = replace(shape, stage=stage, sampler=SamplerVariant.GREEDY, needs_hidden_states=False)
+            if stage is Stage.DRAFT:
+                key_ints = self.key_ints(shape.num_reqs, 1, self.limits.max_model_len)
+                own_shape = replace(own_shape, num_tokens=shape.num_reqs, query_len=1, key_ints=key_ints)
+            own = dispatch(catalog, own_shape)
+            num_tokens, num_reqs = self._padded(own_shape, own)
+            plans.append(
+                StagePlan(
+                    stage=stage,
+                    shape=own_shape,
+                    requested=own.requested,
+                    mode=own.mode,
+                    key=own.key,
+                    reason=own.reason,
+                    num_tokens_padded=num_tokens,
+                    num_reqs_padded=num_reqs,
+                )
+            )
+        return tuple(plans)
 
     def _shape(
         self, requests: tuple[ScheduledRequest, ...], query_lens: list[int], *, needs_hidden_states: bool
@@ -73,6 +103,20 @@ class Planner:
         if key is None:
             return shape.num_tokens, shape.num_reqs
         return key.num_tokens, self.limits.max_num_seqs if key.num_reqs is None else key.num_reqs
+
+
+def _inside_the_round(shape: BatchShape, round_graph: Dispatched) -> StagePlan:
+    """Return the plan of drafting in the target's graph. What that graph pads is counted with the target."""
+    return StagePlan(
+        stage=Stage.DRAFT,
+        shape=shape,
+        requested=round_graph.requested,
+        mode=round_graph.mode,
+        key=None,
+        reason=None,
+        num_tokens_padded=shape.num_tokens,
+        num_reqs_padded=shape.num_reqs,
+    )
 
 
 def uniform_width(requests: tuple[ScheduledRequest, ...], widths: tuple[int, ...]) -> int | None:

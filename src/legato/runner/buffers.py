@@ -80,8 +80,13 @@ class StepBuffers:
         vocab_size: int,
         dtype: torch.dtype,
         device: torch.device,
+        num_sampled_places: int | None = None,
     ) -> "StepBuffers":
-        """Allocate everything once; nothing here moves afterwards."""
+        """Allocate everything once; nothing here moves afterwards.
+
+        ``num_sampled_places``: places of all requests together after which a token is sampled; None: one each.
+        """
+        num_logits = max_num_seqs if num_sampled_places is None else num_sampled_places
 
         def per_token(name: str, pad_value: int) -> InputBuffer:
             return InputBuffer.create(name, max_num_batched_tokens, torch.int64, pad_value, device)
@@ -93,7 +98,7 @@ class StepBuffers:
             token_rows=per_token("token_rows", max_num_seqs),
             token_offsets=per_token("token_offsets", 0),
             hidden=torch.zeros(max_num_batched_tokens, hidden_size, dtype=dtype, device=device),
-            logits=torch.zeros(max_num_seqs, vocab_size, dtype=dtype, device=device),
+            logits=torch.zeros(num_logits, vocab_size, dtype=dtype, device=device),
             sampled=torch.zeros(max_num_seqs, dtype=torch.int64, device=device),
         )
 

@@ -11,6 +11,8 @@ import torch
 from legato.graphs.key import GraphKey
 from legato.graphs.modes import GraphMode
 from legato.runner.inputs import StepShape
+from legato.runner.round_canary import install_round, round_results
+from legato.runner.round_program import RoundProgram
 from legato.runner.step_program import StepProgram
 from legato.runner.synthetic import SyntheticBatch, install
 
@@ -31,6 +33,8 @@ class Canary:
         self._fill_blocks()
         self._leave_behind(poisoned=poisoned)
         install(self._batch, self._shape, buffers, state)
+        if isinstance(self._program, RoundProgram):
+            install_round(self._program, self._key, self._shape, self._batch, poisoned=poisoned)
         state.next_tokens[state.null_row] = self._last_token if poisoned else 0
         for cache in self._program.caches.values():
             cache.key[0].fill_(float("nan") if poisoned else 0.0)
@@ -44,6 +48,8 @@ class Canary:
             "next_tokens": program.state.next_tokens[real_rows].clone(),
             "num_computed": program.state.num_computed[real_rows].clone(),
         }
+        if isinstance(program, RoundProgram):
+            return results | round_results(program, self._key, num_reqs=num_reqs, num_tokens=num_tokens)
         if self._key.mode is not GraphMode.FULL:
             return results | {"hidden": program.buffers.hidden[:num_tokens].clone()}
         if self._key.sampler is not None:

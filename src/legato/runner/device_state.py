@@ -1,4 +1,4 @@
-"""What a running request keeps on the device, by row. Owns the next input, the length and the block table.
+"""What a running request keeps on the device, by row: its next input, the drafts behind that, length, block table.
 
 A decode step reads its inputs here and writes the next ones back, so that a whole step can be replayed without the
 host. The last row is the null row: it never advances, and all its blocks are the null block.
@@ -17,12 +17,14 @@ from legato.kernels.row_state import advance
 class DeviceState:
     """``max_num_seqs`` rows and the null row."""
 
-    def __init__(self, max_num_seqs: int, max_blocks: int, device: torch.device) -> None:
+    def __init__(self, max_num_seqs: int, max_blocks: int, device: torch.device, num_drafts: int = 0) -> None:
+        """``max_blocks``: of a row's block table; ``num_drafts``: most that a drafter makes for a row."""
         num_rows = max_num_seqs + 1
         self.null_row = max_num_seqs
         self.next_tokens = torch.zeros(num_rows, dtype=torch.int64, device=device)  # [num_rows]
         self.num_computed = torch.zeros(num_rows, dtype=torch.int64, device=device)  # [num_rows]
         self.block_table = torch.zeros(num_rows, max_blocks, dtype=torch.int32, device=device)
+        self.drafts = torch.zeros(num_rows, num_drafts, dtype=torch.int64, device=device)
 
     def reset(self) -> None:
         """Empty all rows, in place."""
@@ -55,4 +57,9 @@ class DeviceState:
 
     def tensors(self) -> Mapping[str, torch.Tensor]:
         """Return the device tensors by name."""
-        return {"next_tokens": self.next_tokens, "num_computed": self.num_computed, "block_table": self.block_table}
+        return {
+            "next_tokens": self.next_tokens,
+            "num_computed": self.num_computed,
+            "block_table": self.block_table,
+            "drafts": self.drafts,
+        }

@@ -19,12 +19,13 @@ from legato.graphs.captured import CapturedGraph, GraphStore
 from legato.graphs.catalog import Catalog
 from legato.graphs.epoch import BufferEpoch
 from legato.graphs.key import GraphKey
-from legato.graphs.modes import GraphMode
+from legato.graphs.modes import GraphMode, Stage
 from legato.graphs.segments import SegmentedCapture
 from legato.observability.reasons import Reason
 from legato.observability.trace import NO_TRACE, Tracer
 from legato.runner.canary import Canary, difference
 from legato.runner.inputs import StepShape
+from legato.runner.round_program import RoundProgram
 from legato.runner.step_program import StepProgram
 from legato.runner.synthetic import SyntheticLimits, install, make_batch
 
@@ -162,15 +163,22 @@ class GraphCapturer:
         return None if found is None else DroppedKey(key=key, reason=Reason.CANARY_FAILED, detail=found)
 
     def _run(self, key: GraphKey, shape: StepShape, segments: SegmentedCapture | None) -> None:
-        """Run the step that ``key`` stands for."""
-        if key.mode is GraphMode.FULL:
-            self._program.whole(shape, key.sampler)
+        """Run the step, or the part of one, that ``key`` stands for."""
+        program, full = self._program, key.mode is GraphMode.FULL
+        if isinstance(program, RoundProgram) and key.stage is Stage.EXTEND:
+            program.extend(shape, None if full else segments)
+        elif isinstance(program, RoundProgram) and key.stage is Stage.DRAFT:
+            program.propose(shape, None if full else segments)
+        elif full:
+            program.whole(shape, key.sampler)
         else:
-            self._program.forward(shape, segments)
+            program.forward(shape, segments)
 
     def clear(self) -> None:
         """Leave nothing of made-up batches in rows or in the null block."""
         self._program.state.reset()
+        if isinstance(self._program, RoundProgram):
+            self._program.forget()
         for cache in self._program.caches.values():
             cache.key[0].zero_()
             cache.value[0].zero_()

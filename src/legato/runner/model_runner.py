@@ -16,7 +16,7 @@ import torch
 
 from legato.device.host_memory import upload
 from legato.device.protocol import Device, Event
-from legato.flow.execution_plan import ExecutionPlan
+from legato.flow.execution_plan import ExecutionPlan, StagePlan
 from legato.flow.scheduled_batch import ScheduledBatch
 from legato.flow.step_output import StepOutput
 from legato.graphs.captured import GraphStore
@@ -30,6 +30,8 @@ from legato.observability.trace import NO_TRACE, Tracer
 from legato.runner.buffers import FROM_STATE, NUM_STAGING_ARRAYS
 from legato.runner.graph_capture import CaptureProgress, DroppedKey, GraphCapturer
 from legato.runner.inputs import StepShape
+from legato.runner.round_program import RoundProgram
+from legato.runner.round_steps import fill_round_inputs, run_draft_stages
 from legato.runner.step_program import StepProgram
 from legato.runner.step_results import PendingResults, enqueue_results, read_results
 from legato.runner.synthetic import SyntheticLimits
@@ -61,6 +63,8 @@ class ModelRunner:
     ) -> None:
         self._device = device
         self._program = program
+        self._rounds = program if isinstance(program, RoundProgram) else None
+        """The program where it drafts."""
         self.limits = limits
         self._log = log
         self._trace = trace
@@ -122,6 +126,8 @@ class ModelRunner:
         with self._trace.span("sample"):
             if not plan.sample_in_graph:
                 self._sample_eagerly(plan)
+                if self._rounds is not None:
+                    run_draft_stages(self._rounds, self.graphs, plan)
             results = enqueue_results(self._program, plan, batch)
         done = self._device.record_event()
         self._launched.append(done)
@@ -137,6 +143,8 @@ class ModelRunner:
         self._log.waited_us += (started - waiting) * 1e6
         output = read_results(step.results, step.plan, step.batch)
         self._log.add(_record(step.plan, step.launch_us + (time.perf_counter() - started) * 1e6))
+        for stage in step.plan.draft_stages:
+            self._log.add(_stage_record(step.plan, stage))
         return output
 
     def _wait_for_staging(self) -> None:
@@ -152,9 +160,14 @@ class ModelRunner:
         state.admit([each.row for each in admissions], [each.num_computed_tokens for each in admissions])
         for admission in admissions:
             sampling.admit(admission.row, admission.request, admission.output_token_ids)
+            if self._rounds is not None:
+                self._rounds.admit(admission)
         state.append_blocks(batch.block_appends)
 
     def _fill_inputs(self, plan: ExecutionPlan, batch: ScheduledBatch) -> None:
+        if self._rounds is not None:
+            fill_round_inputs(self._rounds, plan, batch)
+            return
         buffers, num_reqs = self._program.buffers, plan.num_reqs_padded
         buffers.rows.fill(plan.rows, num_reqs)
         if (plan.shape if plan.key is None else plan.key).query_len == 1:
@@ -194,12 +207,31 @@ class ModelRunner:
         if plan.sampler is SamplerVariant.GENERAL:
             null_row = self._program.state.null_row
             rows = [row if samples else null_row for row, samples in zip(plan.rows, plan.samples, strict=True)]
-            sampled = self._program.buffers.sampled
-            self._program.sampling.observe(upload(np.array(rows), sampled.device), sampled[: len(rows)])
+            sampled = self._program.buffers.sampled[: len(rows)]
+            if self._rounds is not None:
+                sampled = sampled[:, 0]  # no draft of a request that is observed ever stands
+            self._program.sampling.observe(upload(np.array(rows), sampled.device), sampled)
 
 
 _written: Callable[[GraphKey], str] = lru_cache(maxsize=1024)(str)
 """Returns a key as records name it; a decoding engine asks for the same few at every step."""
+
+
+def _stage_record(plan: ExecutionPlan, stage: StagePlan) -> StepRecord:
+    """Return the record of a drafter's stage, whose host time is part of the target's."""
+    return StepRecord(
+        step=plan.step,
+        stage=str(stage.stage),
+        requested=str(stage.requested),
+        mode=str(stage.mode),
+        reason=stage.reason,
+        key=None if stage.key is None else _written(stage.key),
+        num_reqs=stage.shape.num_reqs,
+        num_tokens=stage.shape.num_tokens,
+        num_tokens_padded=stage.num_tokens_padded,
+        host_us=0.0,
+        device_us=None,
+    )
 
 
 def _record(plan: ExecutionPlan, host_us: float) -> StepRecord:

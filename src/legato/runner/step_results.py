@@ -14,6 +14,7 @@ from legato.device.host_memory import download, upload
 from legato.flow.execution_plan import ExecutionPlan
 from legato.flow.scheduled_batch import ScheduledBatch
 from legato.flow.step_output import RequestStep, StepOutput, TokenLogprobs
+from legato.runner.round_buffers import RoundBuffers
 from legato.runner.step_program import StepProgram
 from legato.sampling.logprobs import gather_logprobs, token_logprobs
 
@@ -25,7 +26,7 @@ GatheredLogprobs = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 class PendingResults:
     """Host tensors whose values are on their way."""
 
-    sampled: torch.Tensor  # [num_reqs] int64
+    sampled: torch.Tensor  # [num_reqs] int64; of a round [num_reqs, width + 1]: tokens, then how many count
     logprobs: GatheredLogprobs | None
     """Of every request's token, where any request asks for them."""
     prompt_logprobs: dict[int, GatheredLogprobs]
@@ -34,16 +35,21 @@ class PendingResults:
 
 def enqueue_results(program: StepProgram, plan: ExecutionPlan, batch: ScheduledBatch) -> PendingResults:
     """Launch the copies of everything that the batch's requests asked for."""
-    sampled = program.buffers.sampled[: plan.shape.num_reqs]
+    buffers, num_reqs = program.buffers, plan.shape.num_reqs
+    sampled = buffers.sampled[:num_reqs]
     logprobs = None
     if plan.max_logprobs is not None:
-        logprobs = _gathered(program.buffers.logits[: plan.shape.num_reqs], sampled, plan.max_logprobs)
+        token_ids = sampled if sampled.ndim == 1 else sampled[:, : _width(plan, sampled)].reshape(-1)
+        logprobs = _gathered(buffers.logits[: len(token_ids)], token_ids, plan.max_logprobs)
     prompt_logprobs = _enqueue_prompt_logprobs(program, plan, batch) if plan.shape.needs_hidden_states else {}
-    return PendingResults(sampled=download(sampled), logprobs=logprobs, prompt_logprobs=prompt_logprobs)
+    given = buffers.outcome[:num_reqs] if isinstance(buffers, RoundBuffers) else sampled
+    return PendingResults(sampled=download(given), logprobs=logprobs, prompt_logprobs=prompt_logprobs)
 
 
 def read_results(results: PendingResults, plan: ExecutionPlan, batch: ScheduledBatch) -> StepOutput:
     """Return the values that have come, in the order of the batch's requests."""
+    if results.sampled.ndim == 2:
+        return _read_round(results, plan, batch)
     steps = [
         RequestStep(request_id=request.request_id, token_ids=(token_id,) if request.samples else ())
         for request, token_id in zip(batch.requests, results.sampled.tolist(), strict=True)
@@ -51,6 +57,36 @@ def read_results(results: PendingResults, plan: ExecutionPlan, batch: ScheduledB
     if results.logprobs is not None or results.prompt_logprobs:
         steps = _with_logprobs(steps, results, plan, batch)
     return StepOutput(step=plan.step, requests=tuple(steps))
+
+
+def _read_round(results: PendingResults, plan: ExecutionPlan, batch: ScheduledBatch) -> StepOutput:
+    """Return the runs of tokens that have come."""
+    width = _width(plan, results.sampled[:, :-1])
+    steps = []
+    for index, (request, outcome) in enumerate(zip(batch.requests, results.sampled.tolist(), strict=True)):
+        token_ids = tuple(outcome[: outcome[-1]]) if request.samples else ()
+        wanted = request.params.logprobs
+        logprobs: tuple[TokenLogprobs, ...] = ()
+        if token_ids and wanted is not None and results.logprobs is not None:
+            places = slice(index * width, index * width + len(token_ids))
+            chosen, rank, top_ids, top_logprobs = results.logprobs
+            own = (chosen[places], rank[places], top_ids[places], top_logprobs[places])
+            logprobs = token_logprobs(torch.tensor(token_ids), own, [wanted] * len(token_ids))
+        steps.append(
+            RequestStep(
+                request_id=request.request_id,
+                token_ids=token_ids,
+                logprobs=logprobs,
+                prompt_logprobs=_prompt_logprobs(results, plan, batch, index),
+            )
+        )
+    return StepOutput(step=plan.step, requests=tuple(steps))
+
+
+def _width(plan: ExecutionPlan, sampled: torch.Tensor) -> int:
+    """Return the places of each request in the round's logits; ``sampled`` [num_reqs, most places]."""
+    query_len = (plan.shape if plan.key is None else plan.key).query_len
+    return sampled.shape[1] if query_len is None else query_len
 
 
 def _enqueue_prompt_logprobs(

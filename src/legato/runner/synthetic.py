@@ -4,11 +4,13 @@ from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
+import torch
 
 from legato.flow.scheduled_batch import BlockAppend
-from legato.runner.buffers import StepBuffers
+from legato.runner.buffers import FROM_STATE, StepBuffers
 from legato.runner.device_state import DeviceState
 from legato.runner.inputs import StepShape
+from legato.runner.round_buffers import RoundBuffers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,21 +35,25 @@ class SyntheticLimits:
     num_blocks: int
     block_size: int
     vocab_size: int
+    lookahead: int = 0
+    """Tokens behind those of the step for which a request has blocks, as a drafter may write there."""
 
 
 def make_batch(shape: StepShape, limits: SyntheticLimits, seed: int) -> SyntheticBatch:
     """Return requests that fit in ``shape``, with padding left over where it has room; even seeds make shorter ones."""
     random = np.random.default_rng(seed)
     most = shape.num_reqs if shape.query_len is not None else min(shape.num_reqs, shape.num_tokens)
-    blocks_each = -(-(shape.query_len or 1) // limits.block_size)
+    blocks_each = -(-((shape.query_len or 1) + limits.lookahead) // limits.block_size)
     num_reqs = max(1, min(most - 1 - seed % 2, (limits.num_blocks - 1) // blocks_each))
-    capacity = min(limits.max_model_len, (limits.num_blocks - 1) // num_reqs * limits.block_size)
+    capacity = min(limits.max_model_len, (limits.num_blocks - 1) // num_reqs * limits.block_size - limits.lookahead)
     query_lens = _query_lens(shape, num_reqs, capacity)
     rows = random.permutation(limits.max_num_seqs)[:num_reqs].tolist()
     longest = [min(capacity - query_len, 2 * limits.block_size) for query_len in query_lens]
     computed = [int(random.integers(0, max(1, most))) for most in longest]
     computed[0] = max(0, longest[0] - (seed + 1) % 2)  # shorter for even seeds: frozen at capture, it shows
-    lengths = [-(-sum(pair) // limits.block_size) for pair in zip(computed, query_lens, strict=True)]  # in blocks
+    lengths = [  # in blocks
+        -(-(sum(pair) + limits.lookahead) // limits.block_size) for pair in zip(computed, query_lens, strict=True)
+    ]
     # No more are drawn than needed: a cache may have hundreds of thousands.
     free = iter((1 + random.choice(limits.num_blocks - 1, sum(lengths), replace=False)).tolist())
     blocks = [tuple(islice(free, length)) for length in lengths]
@@ -82,6 +88,30 @@ def install(batch: SyntheticBatch, shape: StepShape, buffers: StepBuffers, state
     buffers.rows.fill(batch.rows, shape.num_reqs)
     if shape.query_len == 1:
         return
+    if isinstance(buffers, RoundBuffers):
+        _install_drafts(batch, shape, buffers, state)
+        return
     buffers.fill_tokens(
         batch.rows, batch.query_lens, batch.token_ids, num_reqs=shape.num_reqs, num_tokens=shape.num_tokens
     )
+
+
+def _install_drafts(batch: SyntheticBatch, shape: StepShape, buffers: RoundBuffers, state: DeviceState) -> None:
+    """Let requests with few tokens verify drafts, every second one in a mixed batch, and the others end a prompt."""
+    width, starts = buffers.sampled.shape[1], np.concatenate([[0], np.cumsum(batch.query_lens)])
+    decodes = [
+        shape.query_len is not None or (query_len <= width and index % 2 == 0)
+        for index, query_len in enumerate(batch.query_lens)
+    ]
+    token_ids = list(batch.token_ids)
+    for index, (row, query_len) in enumerate(zip(batch.rows, batch.query_lens, strict=True)):
+        if decodes[index]:
+            start = int(starts[index])
+            state.drafts[row, : query_len - 1] = torch.tensor(token_ids[start + 1 : start + query_len])
+            token_ids[start : start + query_len] = [FROM_STATE] * query_len
+    drafts = tuple(length - 1 if decode else 0 for length, decode in zip(batch.query_lens, decodes, strict=True))
+    first = tuple(0 if decode else length - 1 for length, decode in zip(batch.query_lens, decodes, strict=True))
+    buffers.num_drafts.fill(drafts, shape.num_reqs)
+    buffers.first_sampled.fill(first, shape.num_reqs)
+    buffers.given_next.fill((FROM_STATE,) * len(batch.rows), shape.num_reqs)
+    buffers.fill_tokens(batch.rows, batch.query_lens, token_ids, num_reqs=shape.num_reqs, num_tokens=shape.num_tokens)

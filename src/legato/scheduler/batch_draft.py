@@ -1,14 +1,17 @@
 """The step being put together: what is in it so far, and how many tokens may still join."""
 
 from legato.flow.scheduled_batch import PENDING, Admission, BlockAppend, ScheduledBatch, ScheduledRequest
+from legato.graphs.modes import SamplerVariant
 from legato.scheduler.request_state import RequestState
 
 
 class BatchDraft:
     """Collects one step's parts within a budget of tokens."""
 
-    def __init__(self, max_num_batched_tokens: int) -> None:
+    def __init__(self, max_num_batched_tokens: int, num_drafts: int | None = None) -> None:
+        """``num_drafts``: drafts of each decode; None: there is no drafter."""
         self.num_tokens_left = max_num_batched_tokens
+        self._num_drafts = num_drafts
         self.states: list[RequestState] = []
         self._requests: list[ScheduledRequest] = []
         self._admissions: list[Admission] = []
@@ -16,6 +19,9 @@ class BatchDraft:
 
     def feed(self, state: RequestState) -> None:
         """Feed as many of the request's next tokens as the budget allows."""
+        if self._num_drafts is not None and state.is_decoding:
+            self._feed_run(state, self._num_drafts)
+            return
         start = state.num_computed_tokens
         num_tokens = state.num_tokens
         end = start + self.num_tokens_left
@@ -37,12 +43,41 @@ class BatchDraft:
                 sampler=state.sampler if num_output_tokens >= request.params.min_tokens else state.early_sampler,
                 params=request.params,
                 next_prompt_token_ids=() if is_decode else state.prompt_token_ids_after(start, end),
+                next_token_id=PENDING if samples else state.token_ids[end],
             )
         )
         state.num_computed_tokens = end
         state.num_pending_tokens += samples
         self.states.append(state)
         self.num_tokens_left -= end - start
+
+    def _feed_run(self, state: RequestState, num_drafts: int) -> None:
+        """Feed a decode's next token and its drafts; all decodes of a step have as many, which makes it uniform.
+
+        Where sampling depends on every token before, each token waits for the one before: no draft may stand.
+        """
+        request = state.request
+        num_output_tokens = state.num_tokens - state.num_prompt_tokens
+        sampler = state.sampler if num_output_tokens >= request.params.min_tokens else state.early_sampler
+        may_stand = 0 if sampler is SamplerVariant.GENERAL else num_drafts
+        self._requests.append(
+            ScheduledRequest(
+                request_id=request.request_id,
+                row=state.row,
+                num_computed_tokens=state.num_computed_tokens,
+                token_ids=(PENDING,) * (1 + num_drafts),
+                is_decode=True,
+                samples=True,
+                num_output_tokens=num_output_tokens,
+                sampler=sampler,
+                params=request.params,
+                num_drafts=may_stand,
+            )
+        )
+        state.num_computed_tokens += 1 + may_stand
+        state.num_pending_tokens += 1
+        self.states.append(state)
+        self.num_tokens_left -= 1 + num_drafts
 
     def admit(self, state: RequestState) -> None:
         """Record that the request has taken its row, with all blocks it holds."""

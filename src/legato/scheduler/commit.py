@@ -12,6 +12,8 @@ def apply_result(state: RequestState, scheduled: ScheduledRequest, result: Reque
     The token that ends an output is part of the update; tokens after it are dropped.
     """
     state.num_pending_tokens -= scheduled.samples
+    if scheduled.num_drafts and state.row >= 0:
+        state.num_computed_tokens -= 1 + scheduled.num_drafts - len(result.token_ids)
     prompt_logprobs = _new_prompt_logprobs(state, scheduled, result) if result.prompt_logprobs else ()
     token_ids, finish_reason = _accept(state, result.token_ids)
     if not token_ids and not prompt_logprobs:

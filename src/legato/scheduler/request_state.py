@@ -29,10 +29,11 @@ class RequestState:
     """Place in device state while running; -1: waiting."""
     num_computed_tokens: int = 0
     """Tokens whose keys and values exist once all scheduled steps have run. The device runs them in order, so that a
-    later step may count on them; only what is told to others waits for the commit."""
+    later step may count on them; only what is told to others waits for the commit. Drafts that are not judged yet are
+    counted as if they stood: the most that it can be."""
     num_pending_tokens: int = 0
-    """Tokens that scheduled steps sample and no commit has brought yet; at most 1 when a step is formed. They come even
-    where the request is preempted meanwhile."""
+    """Tokens that scheduled steps sample for certain and no commit has brought yet; at most 1 when a step is formed.
+    They come even where the request is preempted meanwhile."""
     num_admitted_tokens: int = 0
     """Tokens that were known at the latest admission. Those that follow were generated in the present row."""
     num_cached_tokens: int = 0
@@ -50,7 +51,7 @@ class RequestState:
 
     @property
     def num_tokens(self) -> int:
-        """Tokens of prompt and output, a pending one included."""
+        """Tokens of prompt and output, a pending one included, drafts that are not judged yet not."""
         return len(self.token_ids) + self.num_pending_tokens
 
     @property

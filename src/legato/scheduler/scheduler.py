@@ -11,6 +11,10 @@ host must know waits for the commit. A request whose token is pending decodes it
 that token anyway. Where the token turns out to end the output, the step in flight computes one token too many, whose
 result is passed over. Rows and blocks that it uses are free at once even so: whoever gets them next writes them in a
 later step.
+
+With a drafter a decode brings one token for certain and one more for each draft that stands. The step behind it is
+formed with bounds: of tokens that come for certain where an end is foreseen, of all that may come where room is needed.
+The commit brings the count. Room for drafts that fell stays with the request, whose next tokens take it.
 """
 
 from collections import deque
@@ -26,6 +30,7 @@ from legato.flow.step_output import StepOutput
 from legato.kvcache.manager import KVCacheManager
 from legato.kvcache.spec import LayerGroup
 from legato.observability.stats import EngineStats
+from legato.scheduler.acceptance_counts import AcceptanceCounts
 from legato.scheduler.batch_draft import BatchDraft
 from legato.scheduler.commit import apply_result
 from legato.scheduler.limits import check_request
@@ -49,8 +54,17 @@ class _Formed:
 class Scheduler:
     """Continuous batching with chunked prefill. Batches are committed in the order in which they were formed."""
 
-    def __init__(self, config: SchedulerConfig, cache: CacheConfig, layer_groups: Sequence[LayerGroup]) -> None:
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        cache: CacheConfig,
+        layer_groups: Sequence[LayerGroup],
+        num_drafts: int | None = None,
+    ) -> None:
+        """``num_drafts``: drafts that a drafter makes for each decode; None: there is no drafter."""
         self._config = config
+        self.num_drafts = num_drafts
+        """Drafts that decodes of the next step are fed; to be changed between steps, never above what is made."""
         self._cache = KVCacheManager(cache, layer_groups)
         self._order_key = order_key(config.policy)
         self._requests: dict[str, RequestState] = {}
@@ -64,6 +78,7 @@ class Scheduler:
         self._num_preemptions = 0
         self._num_prompt_tokens = 0
         self._num_generation_tokens = 0
+        self._acceptance = AcceptanceCounts(num_drafts or 0)
 
     @property
     def has_work(self) -> bool:
@@ -83,6 +98,7 @@ class Scheduler:
             preemptions=self._num_preemptions,
             prompt_tokens=self._num_prompt_tokens,
             generation_tokens=self._num_generation_tokens,
+            **self._acceptance.stats(),
         )
 
     def add(self, request: Request) -> None:
@@ -132,7 +148,7 @@ class Scheduler:
     def schedule(self) -> ScheduledBatch | None:
         """Form the next step; return None where nothing can run before the step in flight is committed, or at all."""
         assert len(self._in_flight) < MAX_STEPS_IN_FLIGHT, "scheduled before an earlier batch was committed"
-        draft = BatchDraft(self._config.max_num_batched_tokens)
+        draft = BatchDraft(self._config.max_num_batched_tokens, self.num_drafts)
         running = [state for state in self._running if not state.is_ending]
         # A request that ends with the step in flight gives its blocks back at the commit: no need to take another's.
         all_found_room = self._continue_decodes(running, draft, may_preempt=len(running) == len(self._running))
@@ -161,6 +177,12 @@ class Scheduler:
                 continue
             update = apply_result(state, scheduled, result)
             start, end = scheduled.num_computed_tokens, scheduled.seq_len
+            if scheduled.num_drafts:
+                self._acceptance.add(scheduled.num_drafts, len(result.token_ids) - 1)
+            if scheduled.is_decode:
+                end = (
+                    len(state.token_ids) - 1
+                )  # all but the latest have passed the model, drafts that fell do not count
             if state.row >= 0:  # else it has lost its blocks since
                 self._cache.register(state.table, state.token_ids, end)
             if start < state.num_prompt_tokens <= end:
@@ -178,16 +200,21 @@ class Scheduler:
         A victim comes later in order, so none is in the draft already; what it has left to do is a prefill.
         """
         all_found_room = True
+        num_drafts = self.num_drafts or 0
         for state in running:
             if not state.is_decoding:
                 continue
-            if draft.num_tokens_left == 0:
+            if draft.num_tokens_left <= num_drafts:
                 break
-            if state.num_tokens > state.table.num_slots:
+            # The drafts that are fed, and as many that the drafter makes behind them, for its own keys and values.
+            num_needed = state.num_computed_tokens + 1 + 2 * num_drafts
+            if num_needed > state.table.num_slots:
                 num_blocks = len(state.table.block_ids)
-                if not self._cache.grow(state.table, state.num_tokens):
+                # The output's last token is only sampled, and what is past it is for nobody: that takes no room.
+                num_needed = min(num_needed, state.max_num_tokens - 1)
+                if not self._cache.grow(state.table, num_needed):
                     all_found_room = False
-                    if not (may_preempt and self._preempt_for(state)):
+                    if not (may_preempt and self._preempt_for(state, num_needed)):
                         continue
                 if len(state.table.block_ids) > num_blocks:
                     draft.append_blocks(state, num_blocks)
@@ -214,15 +241,18 @@ class Scheduler:
                 self._cache.count_lookup(
                     num_prompt_tokens=state.num_prompt_tokens, num_cached_tokens=num_computed_tokens
                 )
+            if self.num_drafts:
+                # Room for what the drafter writes behind the prompt: where it is lacking, the first drafts are worse.
+                self._cache.grow(state.table, min(state.num_tokens + self.num_drafts, state.max_num_tokens - 1))
             state.admit(self._rows.take(), num_computed_tokens)
             self._waiting.remove(state)
             self._running.add(state)
             draft.admit(state)
             draft.feed(state)
 
-    def _preempt_for(self, state: RequestState) -> bool:
-        """Take blocks for the request's next token; return False where it was itself the last in order."""
-        while not self._cache.grow(state.table, state.num_tokens):
+    def _preempt_for(self, state: RequestState, num_needed: int) -> bool:
+        """Take blocks for so many of the request's tokens; return False where it was itself the last in order."""
+        while not self._cache.grow(state.table, num_needed):
             victim = self._running.last
             self._preempt(victim)
             if victim is state:
