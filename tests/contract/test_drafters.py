@@ -1,13 +1,16 @@
 """Every registered drafter leaves the output as it is, and drafts through the paged cache what it would without one."""
 
+import json
 from pathlib import Path
 
 import pytest
 import torch
-from drafter_cases import CASES, Watched, from_scratch
-from tiny_engine import build, request, tokens
+from drafter_cases import CASES, DrafterCase, Watched, from_scratch
+from tiny_engine import build, request, tokens, write_config
+from tiny_heads import eagle3_config
 
 from legato.engine.core import EngineCore
+from legato.errors import ConfigError
 from legato.flow.request import Request
 from legato.models.causal_lm import CausalLM
 from legato.runner.round_program import RoundProgram
@@ -86,3 +89,39 @@ def test_drafts_through_the_cache_are_those_computed_from_scratch(name: str, num
             compared += 1
     assert compared >= 15
     assert 0 < core.stats().spec_decode_accepted_tokens < core.stats().spec_decode_draft_tokens
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_cached_prefixes_and_preemptions_change_nothing(name: str, tmp_path: Path) -> None:
+    """A cached block was computed with the token that followed in another sequence, and a victim begins again."""
+    target = CASES[name].write_target(tmp_path)
+    settings = {"graph_policy": "none", "kv_cache_memory_bytes": small_cache(CASES[name], num_blocks=30)}
+    drafted = build(target, speculative_config=CASES[name].typed(tmp_path, 3), **settings)
+    shared = [5, 9, 2, 7, 7, 1, 30, 12, 44, 3, 8, 61]
+    given = [request(str(tail), [*shared, tail], max_tokens=24) for tail in range(6)]
+    assert tokens(drafted, given) == tokens(build(target, graph_policy="none", **CACHE), given)
+    stats = drafted.stats()
+    assert stats.preemptions > 0
+    assert stats.prefix_cache_hits > 0
+
+
+def small_cache(case: DrafterCase, num_blocks: int) -> int:
+    """Bytes of ``num_blocks`` blocks of the target's layers and of the drafter's, which are of equal size."""
+    own = {"eagle3": 1, "eagle": 2, "mtp": case.target.get("num_nextn_predict_layers"), "draft_model": 2, "ngram": 0}
+    num_layers = int(case.target.get("num_hidden_layers", 2)) + int(own[case.method])
+    return num_blocks * 4 * num_layers * 2 * 2 * 8 * 4
+
+
+def test_beside_random_weights_a_head_needs_none(tmp_path: Path) -> None:
+    target, head = write_config(tmp_path / "target", **CASES["eagle3"].target), tmp_path / "head"
+    head.mkdir()
+    (head / "config.json").write_text(json.dumps(eagle3_config()))
+    typed = json.dumps({"method": "eagle3", "model": str(head), "num_speculative_tokens": 2})
+    drafted = build(target, graph_policy="none", speculative_config=typed, **CACHE)
+    assert tokens(drafted, requests()) == tokens(build(target, graph_policy="none", **CACHE), requests())
+
+
+def test_a_drafter_that_reads_inner_states_is_refused_beside_generated_code(tmp_path: Path) -> None:
+    target, typed = CASES["eagle3"].write_target(tmp_path), CASES["eagle3"].typed(tmp_path, 2)
+    with pytest.raises(ConfigError, match=r"--compile inductor with eagle3[\s\S]*2, 3, 4"):
+        build(target, compile="inductor", speculative_config=typed, **CACHE)
