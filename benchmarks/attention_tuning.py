@@ -13,7 +13,6 @@ from legato.device.facts import DeviceFacts
 from legato.kernels.paged_attention_configs import (
     TileConfig,
     decode_config,
-    min_share_tiles,
     num_splits,
     workspace_rows,
 )
@@ -43,7 +42,7 @@ def decode_candidates(case: Case, facts: DeviceFacts) -> Iterator[tuple[TileConf
     rows = case.requests[0][0] * case.num_heads // case.num_kv_heads
     shipped = decode_config(rows=rows, head_dim=case.head_dim, element_bytes=2)
     pairs = len(case.requests) * case.num_kv_heads
-    splits = num_splits(num_pairs=pairs, max_context=8192, multiprocessors=facts.num_multiprocessors, config=shipped)
+    splits = num_splits(num_pairs=pairs, max_context=8192, multiprocessors=facts.num_multiprocessors)
     yield shipped, splits
     shapes = [(32, 4, 3), (32, 4, 4), (32, 4, 6), (64, 4, 2), (64, 4, 3), (64, 4, 4), (64, 8, 3), (128, 4, 2)]
     shapes += [(128, 8, 2), (128, 8, 3), (32, 2, 4)]
@@ -79,9 +78,6 @@ def tune_decode(case: Case, facts: DeviceFacts, device: torch.device) -> list[di
             scale=case.layer.scale,
             window=None,
             num_splits=splits,
-            min_share_tiles=min_share_tiles(
-                num_pairs=len(case.requests) * case.num_kv_heads, multiprocessors=facts.num_multiprocessors
-            ),
             workspace=workspace,
             config=config,
         )

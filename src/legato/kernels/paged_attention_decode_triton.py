@@ -11,7 +11,14 @@ import triton
 import triton.language as tl
 
 from legato.kernels.early_start_triton import early_start, wait_for_the_kernel_before
-from legato.kernels.paged_attention_configs import MAX_SPLITS, TileConfig, decode_config, padded_head, padded_power_of_2
+from legato.kernels.paged_attention_configs import (
+    MAX_SPLITS,
+    MIN_SHARE,
+    TileConfig,
+    decode_config,
+    padded_head,
+    padded_power_of_2,
+)
 from legato.kernels.paged_attention_loop_triton import (
     LOG2_E,
     attend_keys,
@@ -169,7 +176,6 @@ def paged_attention_decode(
     scale: float,
     window: int | None,
     num_splits: int,
-    min_share_tiles: int = 2,
     workspace: SplitWorkspace,
     config: TileConfig | None = None,
 ) -> None:
@@ -200,7 +206,7 @@ def paged_attention_decode(
         block_table.stride(0),
         scale * LOG2_E,
         SPLIT=num_splits > 1,
-        MIN_SHARE=min_share_tiles * config.block_n,
+        MIN_SHARE=-(-MIN_SHARE // config.block_n) * config.block_n,
         JOINED_ROWS=joined_rows,
         SHARES_AT_ONCE=max(1, min(MAX_SPLITS, _JOINED_ELEMENTS // (joined_rows * padded_head(head_dim)))),
         QUERY_LEN=query_len,

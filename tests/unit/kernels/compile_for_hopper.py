@@ -16,6 +16,7 @@ from legato.kernels import (
     early_start_triton,
     linear_triton,
     paged_attention_decode_triton,
+    paired_norms_triton,
     rms_norm_triton,
     rotary_triton,
     row_state_triton,
@@ -31,6 +32,7 @@ MODULES = (
     argmax_triton,
     linear_triton,
     paged_attention_decode_triton,
+    paired_norms_triton,
     rms_norm_triton,
     rotary_triton,
     row_state_triton,
@@ -89,6 +91,11 @@ def rotate() -> None:
     rotary_triton.rotate_and_store(empty(3, 12, 64), rotation, cache, cache, empty(3, dtype=torch.int64))
 
 
+def pair() -> None:
+    norm, token_ids = Norm(empty(576), 1e-5), empty(3, dtype=torch.int64)
+    paired_norms_triton.paired_norms(token_ids, empty(96, 576), norm, empty(3, 576), norm)
+
+
 def cases() -> Iterator[tuple[str, Callable[[], object]]]:
     yield "one row, norm and gate", lambda: product(1, Tiling(2, 1024, 4, 1), normed=True, gated=True)
     yield "few rows, norm and gate", lambda: product(8, Tiling(16, 64, 4, 4), normed=True, gated=True)
@@ -99,6 +106,7 @@ def cases() -> Iterator[tuple[str, Callable[[], object]]]:
     yield "inputs of a step", lambda: rows_of(row_state_triton.decode_inputs, empty(9, 4, dtype=torch.int32), 16)
     more = empty(9, dtype=torch.int64), empty(9, dtype=torch.int64)
     yield "norm", lambda: rms_norm_triton.rms_norm(empty(3, 576), empty(576), 1e-5)
+    yield "token and state", pair
     yield "gate", lambda: silu_mul_triton.silu_mul(empty(3, 1024))
     yield "rotation", rotate
     yield "rows of a step", lambda: rows_of(row_state_triton.advance, *more, 8)

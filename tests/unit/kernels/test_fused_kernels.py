@@ -12,7 +12,9 @@ triton = pytest.importorskip("triton", reason="Triton is not installed")
 if not triton.knobs.runtime.interpret:
     pytest.skip("Triton compiles kernels for a GPU in this process", allow_module_level=True)
 
-from legato.kernels import rms_norm_triton, silu_mul_triton
+from legato.kernels import paired_norms_triton, rms_norm_triton, silu_mul_triton
+from legato.kernels.linear import Norm
+from legato.kernels.paired_norms import paired_norms_reference
 from legato.kernels.rms_norm import rms_norm_reference
 from legato.kernels.silu_mul import silu_mul_reference
 
@@ -49,6 +51,16 @@ def test_the_norm_equals_its_reference(rows: int, size: int, dtype: torch.dtype)
 def test_the_norm_takes_rows_that_lie_apart(dtype: torch.dtype) -> None:
     hidden, weight = draw(4, 96, dtype=dtype)[:, :64], draw(64, dtype=dtype)
     assert_close(rms_norm_triton.rms_norm(hidden, weight, 1e-6), rms_norm_reference(hidden, weight, 1e-6))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("rows", "size"), [(1, 64), (3, 576), (2, 100)])
+def test_a_token_and_a_state_side_by_side_equal_their_reference(rows: int, size: int, dtype: torch.dtype) -> None:
+    embedding, token_ids = draw(11, size, dtype=dtype, scale=0.1), torch.tensor([10, 0, 7])[:rows]
+    hidden = draw(rows, 2 * size, dtype=dtype, scale=3.0)[:, size:]
+    norms = Norm(draw(size, dtype=dtype), 1e-5), Norm(draw(size, dtype=dtype), 1e-2)
+    given = token_ids, embedding, norms[0], hidden, norms[1]
+    assert_close(paired_norms_triton.paired_norms(*given), paired_norms_reference(*given))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

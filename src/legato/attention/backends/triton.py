@@ -17,7 +17,6 @@ from legato.kernels.paged_attention_configs import (
     MAX_QUERY_LEN,
     MAX_ROWS,
     decode_config,
-    min_share_tiles,
     num_splits,
     workspace_rows,
 )
@@ -92,7 +91,6 @@ class TritonBackend:
             head_dim=layer.head_dim,
             element_bytes=cache.key.element_size(),
         )
-        num_pairs = metadata.num_reqs * layer.num_kv_heads
         paged_attention_decode(
             query,
             cache.key,
@@ -104,12 +102,10 @@ class TritonBackend:
             scale=layer.scale,
             window=layer.window,
             num_splits=num_splits(
-                num_pairs=num_pairs,
+                num_pairs=metadata.num_reqs * layer.num_kv_heads,
                 max_context=metadata.block_table.shape[1] * cache.key.shape[1],
                 multiprocessors=self._multiprocessors,
-                config=config,
             ),
-            min_share_tiles=min_share_tiles(num_pairs=num_pairs, multiprocessors=self._multiprocessors),
             workspace=self._workspace,
             config=config,
         )
