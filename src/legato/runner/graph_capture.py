@@ -174,6 +174,11 @@ class GraphCapturer:
         else:
             program.forward(shape, segments)
 
+    def run_eagerly(self, key: GraphKey) -> None:
+        """Run what ``key`` stands for, eagerly at its padded shape, over the inputs as they are; wait for the end."""
+        self._run(key, shape_of(key, self._limits.max_num_seqs), None)
+        self._device.synchronize()
+
     def clear(self) -> None:
         """Leave nothing of made-up batches in rows or in the null block."""
         self._program.state.reset()

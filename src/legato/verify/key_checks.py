@@ -1,6 +1,6 @@
 """Every check of one engine's graphs. Owns their order and what becomes a finding; each check is its own module's."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -11,6 +11,7 @@ from legato.models.causal_lm import CausalLM
 from legato.observability.reasons import Reason
 from legato.runner.graph_capture import DroppedKey, Proof, frozen_garbage_collection
 from legato.runner.step_program import StepProgram
+from legato.verify.contexts import ComputedContexts
 from legato.verify.layer_probe import LayerProbe, first_difference
 from legato.verify.reachability import batch_that_selects
 from legato.verify.replay_check import ReplayCheck
@@ -25,10 +26,20 @@ _OTHER_SEED = 4
 class KeyChecks:
     """Checks all graphs of an engine that serves nobody, and adds to its result."""
 
-    def __init__(self, core: EngineCore, model: CausalLM, result: EngineResult, *, strict: bool) -> None:
+    def __init__(
+        self,
+        core: EngineCore,
+        model: CausalLM,
+        result: EngineResult,
+        sequences: Sequence[Sequence[int]],
+        *,
+        strict: bool,
+    ) -> None:
+        """``sequences``: token ids such as the model meets, from which contexts are computed."""
         self._core = core
         self._model = model
         self._result = result
+        self._sequences = sequences
         self._strict = strict
 
     def run(self, proven: set[GraphKey], progress: KeyProgress) -> None:
@@ -43,12 +54,13 @@ class KeyChecks:
         with torch.inference_mode(), frozen_garbage_collection():
             for dropped in self._core.dropped:
                 self._dropped(dropped)
+            contexts = ComputedContexts(self._core, self._sequences)
             for done, key in enumerate(keys, start=1):
                 self._reachable(key)
                 if key not in proven:
                     self._captured_twice(key)
                     proven.add(key)
-                self._replayed(key)
+                self._replayed(key, contexts)
                 progress(done, len(keys), str(key))
             runner.capturer(runner.graphs).clear()
         self._unmoved(before)
@@ -86,21 +98,20 @@ class KeyChecks:
             place = (first_difference(shown.expected, shown.given, None) if isinstance(shown, Proof) else None) or place
         self._found("second_capture", key, place, "a value was frozen at capture: other data gives another graph")
 
-    def _replayed(self, key: GraphKey) -> None:
+    def _replayed(self, key: GraphKey, contexts: ComputedContexts) -> None:
         """Replay the graph as serving does, and see in the records that it ran."""
-        check, log = ReplayCheck(self._core, key), self._core.step_log
+        check, log = ReplayCheck(self._core, key, contexts), self._core.step_log
         before = log.replays[str(key)]
         outcome = check.run()
         result = self._result
         result.num_replayed += log.replays[str(key)] > before
         result.max_logit_difference = max(result.max_logit_difference, outcome.max_logit_difference)
-        if outcome.failed_request is None:
+        if outcome.detail is None:
             return
         place = None
         if self._is_first("replay"):
-            place = check.first_layer(LayerProbe(self._model, self._max_num_tokens))
-        token = check.query_start_loc[outcome.failed_request + 1] - 1
-        self._found("replay", key, place or ("logits", token), outcome.detail)
+            place = check.first_layer(LayerProbe(self._model, self._max_num_tokens), same_shape=outcome.same_shape)
+        self._found("replay", key, place or outcome.place, outcome.detail)
 
     def _unmoved(self, before: dict[str, int]) -> None:
         after = _addresses(self._core.runner.program)

@@ -1,7 +1,8 @@
-"""One graph, replayed on the engine's own path, against an eager step of the same requests. Owns that comparison.
+"""One graph, replayed on the engine's own path, against two eager steps of the same requests. Owns those comparisons.
 
-Planner, runner and sampler are those that serve. The eager step has no padding and the replay has poisoned padding, so
-that kernels may differ by rounding and by nothing else.
+Planner, runner and sampler are those that serve. The replay has poisoned padding. With the eager step of its own padded
+shape it shares every kernel: the two are equal to the bit. With the eager step that has no padding it shares the
+requests alone: other kernels may differ by rounding, over contexts that the model itself computed, and by nothing else.
 """
 
 from collections.abc import Iterator, Mapping
@@ -9,41 +10,49 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
+import numpy as np
 import torch
 
+from legato.device.host_memory import upload
 from legato.engine.core import EngineCore
-from legato.flow.request import Request
 from legato.flow.sampler_variant import variant_of
-from legato.flow.scheduled_batch import Admission, BlockAppend, ScheduledBatch, ScheduledRequest
 from legato.graphs.captured import GraphStore
-from legato.graphs.catalog import Catalog
 from legato.graphs.key import GraphKey
-from legato.graphs.modes import GraphMode, GraphPolicy, SamplerVariant
+from legato.graphs.modes import SamplerVariant
 from legato.plan.planner import Planner
-from legato.runner.canary import Canary
+from legato.runner.canary import Canary, difference
 from legato.runner.graph_capture import DroppedKey, shape_of
-from legato.runner.synthetic import SyntheticBatch, make_batch
+from legato.runner.synthetic import make_batch
 from legato.sampling.near_ties import NEAR_TIE, tolerance
+from legato.verify.contexts import ComputedContexts
 from legato.verify.layer_probe import LayerProbe, first_difference
+from legato.verify.made_up import as_scheduled, only
 from legato.verify.reachability import params_for
 from legato.verify.tolerance import row_differences
 
 _SEED = 2
 """Of the made-up batch; not the one that the engine's own canary proves with."""
+_ROW_STATE = ("next_tokens", "num_computed", "drafts")
+"""What a step leaves for the next one: a graph without a sampler leaves that to what follows it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayResult:
-    """How far a replay is from the eager step."""
+    """How far a replay is from the eager steps."""
 
     max_logit_difference: float
-    failed_request: int | None
-    """First request of the batch that is beyond the tolerance."""
-    detail: str
+    """From the step without padding."""
+    detail: str | None
+    """What is wrong; None: nothing."""
+    place: tuple[str, int] | None
+    """(what differs, first token of the step that is affected)."""
+    same_shape: bool
+    """Whether it already differs from the eager step of the same shape."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Ran:
+    outputs: Mapping[str, torch.Tensor]
     logits: torch.Tensor  # [num_reqs, vocab_size]
     token_ids: tuple[int, ...]  # [num_reqs]
 
@@ -51,123 +60,111 @@ class _Ran:
 class ReplayCheck:
     """Checks one key of an engine that serves nobody; to be used in inference mode."""
 
-    def __init__(self, core: EngineCore, key: GraphKey) -> None:
+    def __init__(self, core: EngineCore, key: GraphKey, contexts: ComputedContexts) -> None:
         runner = core.runner
         self._core = core
         self._key = key
+        self._contexts = contexts
         shape = shape_of(key, runner.limits.max_num_seqs)
-        made_up = make_batch(shape, runner.limits, _SEED)
-        self._canary = Canary(runner.program, key, shape, made_up)
-        self._batch = _as_scheduled(made_up, key)
+        self._made_up = contexts.continued(make_batch(shape, runner.limits, _SEED))
+        self._canary = Canary(runner.program, key, shape, self._made_up)
+        self._batch = as_scheduled(self._made_up, params_for(key), decodes=key.query_len is not None)
+        self._sampler = variant_of(params_for(key), 1)
         # The graph stands for its own key integers, whatever this batch's would be.
         self._planner = Planner(limits=core.planner.limits, key_ints=lambda *_: key.key_ints)
-        self.query_start_loc = (0, *accumulate(made_up.query_lens))
+        self._starts = (0, *accumulate(self._made_up.query_lens))
 
     def run(self) -> ReplayResult:
-        """Compare logits of each request, and tokens where they are greedy."""
-        expected, given = self._run(None), self._run(self._key)
-        apart = row_differences(expected.logits, given.logits)
-        allowed = tolerance(self._core.config.dtype, expected.logits.abs().max().item())
-        most = apart.max().item()
-        beyond = (apart > allowed).nonzero()
-        if len(beyond):
-            detail = f"logits are up to {most:.3g} apart, {allowed:.3g} is allowed"
-            return ReplayResult(max_logit_difference=most, failed_request=int(beyond[0]), detail=detail)
-        return ReplayResult(
-            max_logit_difference=most,
-            failed_request=self._other_token(expected, given, allowed),
-            detail="another greedy token, and the two do not tie",
-        )
+        """Compare with both eager steps: results to the bit, then logits of each request, and tokens if greedy."""
+        expected, same_shape, given = self._run(None), self._run_padded(), self._run(self._key)
+        wrong = difference(same_shape, given.outputs)
+        if wrong is not None:
+            name, row = first_difference(same_shape, given.outputs, None) or ("logits", 0)
+            token = row if name in ("hidden", "auxiliary", "extended") else self._last_token(row)
+            detail = f"{wrong}; shape and kernels are the same"
+            return ReplayResult(max_logit_difference=0.0, detail=detail, place=(name, token), same_shape=True)
+        return self._beyond_rounding(expected, given)
 
-    def first_layer(self, probe: LayerProbe) -> tuple[str, int] | None:
-        """Return the first layer and token where the two differ, from a second capture that shows its layers."""
-        runner, num_tokens = self._core.runner, self.query_start_loc[-1]
-        store = GraphStore(runner.epoch)
+    def first_layer(self, probe: LayerProbe, *, same_shape: bool) -> tuple[str, int] | None:
+        """Return the first layer and token where the two differ.
+
+        ``same_shape``: a second capture shows the replay's layers; otherwise the eager step of its shape does.
+        """
+        num_tokens = self._starts[-1]
         with probe.installed():
-            if isinstance(runner.capturer(store).prove(self._key), DroppedKey):
+            if not same_shape:
+                self._run(None)
+                expected = probe.outputs(num_tokens)
+                self._run_padded()
+                return first_difference(expected, probe.outputs(num_tokens), self._core.config.dtype)
+            store = GraphStore(self._core.runner.epoch)
+            if isinstance(self._core.runner.capturer(store).prove(self._key), DroppedKey):
                 return None
-            self._run(None)
+            self._run_padded()
             expected = probe.outputs(num_tokens)
             with _served_by(self._core, store):
                 self._run(self._key)
-            return first_difference(expected, probe.outputs(num_tokens), self._core.config.dtype)
+            return first_difference(expected, probe.outputs(num_tokens), None)
+
+    def _beyond_rounding(self, expected: _Ran, given: _Ran) -> ReplayResult:
+        """Compare on the device, and fetch three figures per request."""
+        logits = expected.logits
+        token_ids = upload(np.array([expected.token_ids, given.token_ids]), logits.device)
+        chosen, other = logits.gather(1, token_ids.T).float().unbind(1)
+        largest = logits.abs().amax(dim=1).float()
+        apart, gap, largest = torch.stack([row_differences(logits, given.logits), chosen - other, largest]).cpu()
+        most, allowed = apart.max().item(), tolerance(self._core.config.dtype, largest.max().item())
+        # Sampled tokens are not compared.
+        elsewhere = gap > NEAR_TIE * allowed if self._sampler is SamplerVariant.GREEDY else torch.zeros_like(gap)
+        detail, place = None, None
+        if most > allowed:
+            detail = f"logits are up to {most:.3g} apart, {allowed:.3g} is allowed"
+            place = ("logits", self._last_token(int((apart > allowed).nonzero()[0])))
+        elif elsewhere.any():
+            detail = "another greedy token, and the two do not tie"
+            place = ("logits", self._last_token(int(elsewhere.nonzero()[0])))
+        return ReplayResult(max_logit_difference=most, detail=detail, place=place, same_shape=False)
+
+    def _last_token(self, request: int) -> int:
+        """Return the place in the step of the token that a request's logits come from."""
+        return self._starts[min(request, len(self._starts) - 2) + 1] - 1
 
     def _run(self, key: GraphKey | None) -> _Ran:
-        """Run the batch on ``key``, or eagerly, and return what it left."""
+        """Run the batch on ``key``, or eagerly without padding, and return what it left."""
         runner = self._core.runner
-        catalog = _only(key, runner.catalog)
-        plan = self._planner.plan(self._batch, catalog)
+        plan = self._planner.plan(self._batch, only(key, runner.catalog))
         assert plan.key == key, f"{self._batch} does not fit in {key}"
-        self._canary.install(poisoned=key is not None)
+        self._install(poisoned=key is not None)
         output = runner.collect(runner.launch(plan, self._batch))
+        if self._sampler is not SamplerVariant.GENERAL:
+            # The sampler's rows hold these requests from here on, and no step changes them.
+            self._batch = replace(self._batch, admissions=())
         logits = runner.program.buffers.logits[: len(self._batch.requests)].clone()
-        return _Ran(logits, tuple(request.token_ids[0] for request in output.requests))
+        return _Ran(self._outputs(), logits, tuple(request.token_ids[0] for request in output.requests))
 
-    def _other_token(self, expected: _Ran, given: _Ran, allowed: float) -> int | None:
-        """Return the first request with another token that does not tie; sampled tokens are not compared."""
-        if variant_of(params_for(self._key), 1) is not SamplerVariant.GREEDY:
-            return None
-        for index, (one, other) in enumerate(zip(expected.token_ids, given.token_ids, strict=True)):
-            gap = (expected.logits[index, one] - expected.logits[index, other]).item()
-            if gap > NEAR_TIE * allowed:
-                return index
-        return None
+    def _run_padded(self) -> Mapping[str, torch.Tensor]:
+        """Run the batch eagerly at the key's shape, with harmless padding, and return what it left."""
+        runner = self._core.runner
+        self._install(poisoned=False)
+        runner.capturer(runner.graphs).run_eagerly(self._key)
+        return self._outputs()
 
+    def _install(self, *, poisoned: bool) -> None:
+        self._canary.install(poisoned=poisoned)
+        self._contexts.fill(self._made_up)
 
-def _only(key: GraphKey | None, catalog: Catalog) -> Catalog:
-    """Return a catalog of one key, or of none, that lets every class of batch have it."""
-    policy = catalog.policy
-    uniform = dict.fromkeys(policy.uniform, GraphMode.FULL)
-    policy = replace(policy, requested=GraphPolicy.FULL, mixed=GraphMode.FULL, uniform=uniform)
-    return Catalog(policy=policy, keys=() if key is None else (key,))
+    def _outputs(self) -> Mapping[str, torch.Tensor]:
+        results = self._canary.results()
+        if self._key.sampler is None:
+            return {name: tensor for name, tensor in results.items() if name not in _ROW_STATE}
+        return results
 
 
 @contextmanager
-def _served_by(core: EngineCore, store: GraphStore) -> Iterator[Mapping[GraphKey, object]]:
+def _served_by(core: EngineCore, store: GraphStore) -> Iterator[None]:
     """Replay the graphs of ``store`` instead of the engine's own."""
     own, core.runner.graphs = core.runner.graphs, store
     try:
-        yield store.graphs
+        yield
     finally:
         core.runner.graphs = own
-
-
-def _as_scheduled(batch: SyntheticBatch, key: GraphKey) -> ScheduledBatch:
-    """Return the made-up batch as the scheduler would hand it over, every request just admitted."""
-    decodes = key.query_len is not None
-    starts = (0, *accumulate(batch.query_lens))
-    token_ids = [batch.token_ids[starts[i] : starts[i + 1]] for i in range(len(batch.rows))]
-    requests = tuple(
-        ScheduledRequest(
-            request_id=f"made-up-{row}",
-            row=row,
-            num_computed_tokens=computed,
-            token_ids=ids,
-            is_decode=decodes,
-            samples=True,
-            num_output_tokens=int(decodes),
-            sampler=variant_of(params_for(key), int(decodes)),
-            params=params_for(key),
-        )
-        for row, computed, ids in zip(batch.rows, batch.computed, token_ids, strict=True)
-    )
-    admissions = tuple(
-        Admission(row=one.row, request=_request(one), output_token_ids=(), num_computed_tokens=one.num_computed_tokens)
-        for one in requests
-    )
-    appends = tuple(
-        BlockAppend(row=row, start=0, block_ids=blocks) for row, blocks in zip(batch.rows, batch.blocks, strict=True)
-    )
-    return ScheduledBatch(step=1, requests=requests, released_rows=(), admissions=admissions, block_appends=appends)
-
-
-def _request(scheduled: ScheduledRequest) -> Request:
-    return Request(
-        request_id=scheduled.request_id,
-        prompt_token_ids=scheduled.token_ids,
-        params=scheduled.params,
-        seed=scheduled.row,
-        stop_token_ids=frozenset(),
-        max_tokens=1,
-        arrival=0.0,
-    )

@@ -65,6 +65,8 @@ class _Session:
         self._prompts: list[Prompt] = []
         self._expected: list[Output] = []
         """What the eager engine said."""
+        self._sequences: list[list[int]] = []
+        """Each prompt with what the eager engine said to it."""
         self._proven: set[GraphKey] = set()
         self._notes: list[str] = []
 
@@ -89,6 +91,10 @@ class _Session:
         file, max_tokens = self._request.prompts, self._request.max_tokens
         self._prompts = read_prompts(file) if file else default_prompts(core.tokenizer, core.config, max_tokens)
         self._expected = self._say(core, result)
+        self._sequences = [
+            [*request.prompt_token_ids, *(position.token_id for position in output.logprobs)]
+            for request, output in zip(requests_for(core, self._prompts, max_tokens), self._expected, strict=True)
+        ]
         result.num_tokens = sum(len(output.logprobs) for output in self._expected)
         result.seconds = time.perf_counter() - started
         return result, self._overlapped(core, result.name)
@@ -126,7 +132,8 @@ class _Session:
         core = self._build(name, options)
         said = self._say(core, result)
         overlapped = self._overlapped(core, name)
-        checks = KeyChecks(core, self._model, result, strict=self._request.options.graph_strict)
+        strict = self._request.options.graph_strict
+        checks = KeyChecks(core, self._model, result, self._sequences, strict=strict)
         checks.run(self._proven, lambda done, total, what: self._progress(name, done, total, what))
         del core, checks
         self._compare(result, self._expected, said, (self._options, options))

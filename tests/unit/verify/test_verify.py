@@ -113,6 +113,26 @@ def test_a_graph_that_cannot_be_captured_fails_only_where_graphs_were_required(f
     assert {finding.check for finding in strict.findings} == {"capture"}
 
 
+def test_a_replay_that_is_within_the_tolerance_but_not_equal_to_its_own_shape_is_named(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from legato.runner.model_runner import ModelRunner
+
+    replay = ModelRunner._run
+
+    def drifting(self: ModelRunner, plan) -> None:
+        replay(self, plan)
+        if plan.key is not None:
+            self.program.buffers.logits.mul_(1 + 1e-6)
+
+    monkeypatch.setattr(ModelRunner, "_run", drifting)
+    report = run(folder, GraphPolicy.FULL_DECODE_ONLY, max_tokens=2, graph_sizes=(4,))
+    assert {finding.check for finding in report.findings} == {"replay"}
+    assert len(report.findings) == 4, "one for each sampler"
+    assert "logits of the replay" in report.findings[0].detail
+    assert report.findings[0].token == 0
+
+
 def test_a_buffer_that_moves_while_graphs_run_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from legato.verify.replay_check import ReplayCheck
 
