@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from legato.cli import bench, chat, eval, generate, inspect, serve, verify
+from legato.cli import bench, chat, eval, generate, inspect, serve, train_drafter, verify
 from legato.cli.dataclass_options import takes_options
 from legato.cli.errors import exit_code, print_error
 from legato.cli.spellings import written_out
@@ -28,6 +28,7 @@ for name, command in (
     ("chat", chat.chat),
     ("serve", serve.serve),
     ("verify", verify.verify),
+    ("train-drafter", train_drafter.train_drafter),
 ):
     app.command(name, context_settings=SETTINGS)(takes_options(command))
 app.add_typer(inspect.app, name="inspect")
