@@ -9,6 +9,8 @@ from product_checks import DEVICE, DTYPES, PRODUCTS, draw, product_checks, verdi
 from legato.attention.protocol import AttentionLayer
 from legato.config.model import ModelConfig, RopeConfig
 from legato.kernels.argmax import argmax, argmax_reference
+from legato.kernels.linear import Norm
+from legato.kernels.paired_norms import paired_norms, paired_norms_reference
 from legato.kernels.rms_norm import rms_norm, rms_norm_reference
 from legato.kernels.rotary import HeadNorm, Rotation, rotate_and_store, rotate_and_store_reference
 from legato.kernels.row_state import advance, advance_reference, decode_inputs, decode_inputs_reference
@@ -49,6 +51,9 @@ def small_checks(width: Width, dtype: torch.dtype) -> Iterator[dict[str, object]
         hidden, weight = draw(num_rows, width.hidden, dtype=dtype), draw(width.hidden, dtype=dtype)
         label = f"{width.name}, {num_rows} rows, {dtype}"
         yield verdict(f"rms_norm, {label}", rms_norm(hidden, weight, 1e-5), rms_norm_reference(hidden, weight, 1e-5))
+        token_ids = torch.arange(num_rows, device=hidden.device) * 3 % 300
+        pair = token_ids, draw(300, width.hidden, dtype=dtype), Norm(weight, 1e-5), hidden, Norm(weight, 1e-6)
+        yield verdict(f"paired_norms, {label}", paired_norms(*pair), paired_norms_reference(*pair))
         gate_up = draw(num_rows, 2 * width.inner, dtype=dtype)
         yield verdict(f"silu_mul, {label}", silu_mul(gate_up), silu_mul_reference(gate_up))
         for norm in (None, head_norm(width, dtype)):

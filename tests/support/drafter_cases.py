@@ -106,13 +106,17 @@ def from_scratch(drafter: Drafter, target: CausalLM, token_ids: Sequence[int]) -
     layers = drafter.auxiliary_layers
     out = torch.empty(len(positions), len(layers) * target.config.hidden_size)
     hidden = target(ids[:-1], positions, DenseContext(), AuxiliaryStates(layers=layers, out=out))
-    following = target.model.embed_tokens(ids[1:])
     if isinstance(drafter, MtpDrafter):
         return _of_modules(drafter, target, ids, hidden)
     assert isinstance(drafter, Eagle3Drafter | EagleDrafter)
-    head, context = drafter._head, DenseContext()
-    first = head.combine(out) if isinstance(head, Eagle3Head) else hidden
-    state, drafts = head(following, first, positions, context)[-1:], []
+    head, context, drafts = drafter._head, DenseContext(), []
+
+    def advance(token_ids: torch.Tensor, states: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+        if isinstance(head, Eagle3Head):
+            return head(target.model.embed_tokens, token_ids, states, places, context)
+        return head(target.model.embed_tokens(token_ids), states, places, context)
+
+    state = advance(ids[1:], head.combine(out) if isinstance(head, Eagle3Head) else hidden, positions)[-1:]
     for index in range(drafter.num_drafts):
         if isinstance(head, Eagle3Head):
             draft_id = head.compute_logits(state).argmax(-1)
@@ -120,7 +124,7 @@ def from_scratch(drafter: Drafter, target: CausalLM, token_ids: Sequence[int]) -
         else:
             drafts.append(int(target.compute_logits(state).argmax(-1)))
         position = torch.tensor([len(positions) + index])
-        state = head(target.model.embed_tokens(torch.tensor(drafts[-1:])), state.clone(), position, context)
+        state = advance(torch.tensor(drafts[-1:]), state.clone(), position)
     return drafts
 
 

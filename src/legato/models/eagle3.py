@@ -10,6 +10,7 @@ from torch import nn
 
 from legato.attention.protocol import AttentionContext, AttentionLayer
 from legato.kernels.argmax import argmax
+from legato.kernels.paired_norms import paired_norms
 from legato.kernels.rotary import Rotation
 from legato.layers.embedding import Embedding
 from legato.layers.linear import Linear, PackedLinear
@@ -54,10 +55,15 @@ class Eagle3Layer(nn.Module):
         self.mlp = GatedMLP(head.model, dtype=dtype, device=device)
 
     def forward(
-        self, embedded: torch.Tensor, residual: torch.Tensor, rotation: Rotation, context: AttentionContext
+        self,
+        embedding: Embedding,
+        token_ids: torch.Tensor,
+        residual: torch.Tensor,
+        rotation: Rotation,
+        context: AttentionContext,
     ) -> torch.Tensor:
-        """Add both blocks to ``residual`` in place; return it. Both tensors are [num_tokens, hidden_size]."""
-        inputs = torch.cat([self.input_layernorm(embedded), self.hidden_norm(residual)], dim=-1)
+        """Add both blocks to ``residual`` [num_tokens, hidden_size] in place; return it."""
+        inputs = paired_norms(token_ids, embedding.weight, self.input_layernorm.terms, residual, self.hidden_norm.terms)
         residual = self.self_attn(residual, inputs, rotation, context)
         summed: torch.Tensor = self.mlp(residual, self.post_attention_layernorm)
         return summed
@@ -101,13 +107,19 @@ class Eagle3Head(nn.Module):
         return hidden
 
     def forward(
-        self, embedded: torch.Tensor, hidden: torch.Tensor, positions: torch.Tensor, context: AttentionContext
+        self,
+        embedding: Embedding,
+        next_ids: torch.Tensor,
+        hidden: torch.Tensor,
+        positions: torch.Tensor,
+        context: AttentionContext,
     ) -> torch.Tensor:
-        """Return the next hidden states, written over ``hidden``; it and ``embedded`` are [num_tokens, hidden_size].
+        """Return the next hidden states, written over ``hidden`` [num_tokens, hidden_size].
 
-        ``embedded``: of the token after each of ``positions`` [num_tokens] int64.
+        ``embedding``: the head's own where it has one; ``next_ids`` [num_tokens] int64: of the token after each of
+        ``positions`` [num_tokens] int64.
         """
-        following: torch.Tensor = self.midlayer(embedded, hidden, self.rotary(positions), context)
+        following: torch.Tensor = self.midlayer(embedding, next_ids, hidden, self.rotary(positions), context)
         return following
 
     def compute_logits(self, hidden: torch.Tensor) -> torch.Tensor:

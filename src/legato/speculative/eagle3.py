@@ -87,7 +87,7 @@ class Eagle3Drafter:
     def extend(self, tokens: RoundTokens) -> torch.Tensor:
         """Return the head's state after each token."""
         hidden = self._head.combine(tokens.auxiliary)
-        following: torch.Tensor = self._head(self._embedding(tokens.next_ids), hidden, tokens.positions, tokens.context)
+        following: torch.Tensor = self._head(self._embedding, tokens.next_ids, hidden, tokens.positions, tokens.context)
         return following
 
     def propose(self, requests: RoundRequests) -> torch.Tensor:
@@ -99,7 +99,7 @@ class Eagle3Drafter:
         return {}
 
     def _advance(self, token_ids: torch.Tensor, state: torch.Tensor, places: TokenPass) -> torch.Tensor:
-        following: torch.Tensor = self._head(self._embedding(token_ids), state, places.positions, places.context)
+        following: torch.Tensor = self._head(self._embedding, token_ids, state, places.positions, places.context)
         return following
 
 

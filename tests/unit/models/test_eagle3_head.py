@@ -9,6 +9,7 @@ from dense_context import DenseContext
 from tiny_heads import DRAFT_VOCAB, HIDDEN, VOCAB, eagle3_config, eagle3_tensors, write_head
 
 from legato.errors import ModelError, ModelNotFoundError, UnsupportedModelError, WeightsError
+from legato.layers.embedding import Embedding
 from legato.loading.draft_head_config import read_draft_head_config
 from legato.loading.source import resolve_model
 from legato.models.build_head import build_eagle3_head
@@ -59,18 +60,16 @@ def layer_by_hand(
     return hidden + (gate * gate.sigmoid() * up) @ weight["mlp.down_proj.weight"].T
 
 
-def inputs(seed: int = 5) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    random = torch.Generator().manual_seed(seed)
-    embedded = torch.randn(NUM_TOKENS, HIDDEN, generator=random)
-    return embedded, torch.randn(NUM_TOKENS, 3 * HIDDEN, generator=random), torch.arange(3, 3 + NUM_TOKENS)
-
-
 @torch.inference_mode()
 def test_states_and_logits_are_those_of_the_formula(tmp_path: Path) -> None:
     tensors = eagle3_tensors()
     head = load(write_head(tmp_path, eagle3_config(), tensors))
-    embedded, auxiliary, positions = inputs()
-    hidden = head(embedded, head.combine(auxiliary), positions, DenseContext())
+    embedding = Embedding(VOCAB, HIDDEN, dtype=torch.float32, device=torch.device("cpu"))
+    embedding.weight.normal_(generator=torch.Generator().manual_seed(5))
+    next_ids, positions = torch.arange(NUM_TOKENS) * 17 % VOCAB, torch.arange(3, 3 + NUM_TOKENS)
+    auxiliary = torch.randn(NUM_TOKENS, 3 * HIDDEN, generator=torch.Generator().manual_seed(6))
+    hidden = head(embedding, next_ids, head.combine(auxiliary), positions, DenseContext())
+    embedded = embedding.weight[next_ids]
     first = auxiliary.double() @ tensors["fc.weight"].double().T
     expected = layer_by_hand(tensors, embedded.double(), first, positions)
     torch.testing.assert_close(hidden.double(), expected, atol=1e-4, rtol=1e-4)
