@@ -6,6 +6,7 @@ from itertools import islice
 import numpy as np
 import torch
 
+from legato.device.host_memory import upload
 from legato.flow.scheduled_batch import BlockAppend
 from legato.runner.buffers import FROM_STATE, StepBuffers
 from legato.runner.device_state import DeviceState
@@ -78,10 +79,11 @@ def _query_lens(shape: StepShape, num_reqs: int, capacity: int) -> tuple[int, ..
 def install(batch: SyntheticBatch, shape: StepShape, buffers: StepBuffers, state: DeviceState) -> None:
     """Write the batch into rows and input buffers, padding included."""
     state.admit(batch.rows, batch.computed)
-    first = 0
-    for row, query_len in zip(batch.rows, batch.query_lens, strict=True):
-        state.next_tokens[row] = batch.token_ids[first]
-        first += query_len
+    starts = np.cumsum([0, *batch.query_lens[:-1]])
+    rows, first_tokens = upload(
+        np.array([batch.rows, np.array(batch.token_ids)[starts]]), state.next_tokens.device
+    ).unbind()
+    state.next_tokens.index_copy_(0, rows, first_tokens)
     state.append_blocks(
         BlockAppend(row=row, start=0, block_ids=blocks) for row, blocks in zip(batch.rows, batch.blocks, strict=True)
     )

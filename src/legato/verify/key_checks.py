@@ -43,7 +43,7 @@ class KeyChecks:
         self._strict = strict
 
     def run(self, proven: set[GraphKey], progress: KeyProgress) -> None:
-        """Check every key; those in ``proven`` are not captured a second time, and others join them.
+        """Check every key, and let it join ``proven``: those that were in it are only replayed, against their own shape.
 
         Only the first failure of each kind is traced to its layer: each trace captures a graph again.
         """
@@ -57,10 +57,11 @@ class KeyChecks:
             contexts = ComputedContexts(self._core, self._sequences)
             for done, key in enumerate(keys, start=1):
                 self._reachable(key)
-                if key not in proven:
+                first_time = key not in proven
+                if first_time:
                     self._captured_twice(key)
                     proven.add(key)
-                self._replayed(key, contexts)
+                self._replayed(key, contexts, without_padding=first_time)
                 progress(done, len(keys), str(key))
             runner.capturer(runner.graphs).clear()
         self._unmoved(before)
@@ -98,11 +99,11 @@ class KeyChecks:
             place = (first_difference(shown.expected, shown.given, None) if isinstance(shown, Proof) else None) or place
         self._found("second_capture", key, place, "a value was frozen at capture: other data gives another graph")
 
-    def _replayed(self, key: GraphKey, contexts: ComputedContexts) -> None:
+    def _replayed(self, key: GraphKey, contexts: ComputedContexts, *, without_padding: bool) -> None:
         """Replay the graph as serving does, and see in the records that it ran."""
         check, log = ReplayCheck(self._core, key, contexts), self._core.step_log
         before = log.replays[str(key)]
-        outcome = check.run()
+        outcome = check.run(without_padding=without_padding)
         result = self._result
         result.num_replayed += log.replays[str(key)] > before
         result.max_logit_difference = max(result.max_logit_difference, outcome.max_logit_difference)

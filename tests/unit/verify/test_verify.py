@@ -138,8 +138,8 @@ def test_a_buffer_that_moves_while_graphs_run_is_named(folder: Path, monkeypatch
 
     run_check = ReplayCheck.run
 
-    def moving(self: ReplayCheck):
-        outcome = run_check(self)
+    def moving(self: ReplayCheck, **given):
+        outcome = run_check(self, **given)
         state = self._core.runner.program.state
         state.block_table = state.block_table.clone()
         return outcome
