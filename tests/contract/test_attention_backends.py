@@ -58,6 +58,13 @@ LONG = {
     "uniform width 4": Case(query_lens=(4, 4), uniform=True, **_WIDE),
     "mixed": Case(query_lens=(40, 1), **_WIDE),
 }
+_MANY = {"num_kv_heads": 8, "group": 4, "head_dim": 128}
+REPEATED = {
+    "many short requests": Case(query_lens=(3, 2) * 127, seq_lens=(20, 35) * 127, **_MANY),
+    "chunks": Case(query_lens=(90, 40, 1), seq_lens=(90, 200, 150), **_MANY),
+    "decode": Case(query_lens=(1,) * 64, seq_lens=(20, 200) * 32, uniform=True, **_MANY),
+}
+NUM_REPEATS = {"cpu": 1, "cuda": 100}
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 2e-2}
 DTYPES = {"cpu": torch.float32, "cuda": torch.bfloat16}
 """The type that each kind of device is checked with most."""
@@ -146,6 +153,22 @@ def test_very_long_sequences_equal_the_dense_oracle(name: str, check: Check, cas
     if device.facts.kind == "cpu":
         pytest.skip("long sequences are for GPUs")
     check(name, LONG[case], device, torch.bfloat16)
+
+
+@pytest.mark.parametrize("case", REPEATED)
+@pytest.mark.parametrize("name", BACKENDS)
+def test_the_same_batch_gives_the_same_bits_each_time(name: str, case: str, device: Device) -> None:
+    """A canary holds a replay to an eager step: a kernel that races with itself makes it fail now and then."""
+    backend = backend_for(name, REPEATED[case], device, DTYPES[device.facts.kind])
+    problem = Problem(REPEATED[case], DTYPES[device.facts.kind], device.torch_device)
+    problem.load(REPEATED[case], 0)
+    attend(backend, problem)
+    first = problem.out.clone()
+    num_real = sum(REPEATED[case].query_lens)
+    for _ in range(NUM_REPEATS[device.facts.kind]):
+        problem.out.fill_(float("nan"))
+        attend(backend, problem)
+        assert torch.equal(problem.out[:num_real], first[:num_real])
 
 
 @pytest.mark.parametrize("case", ["mixed", "decode"])

@@ -25,15 +25,21 @@ class _FirstCall:
 
 
 def call_each_kernel(
-    backend: AttentionBackend, setup: AttentionSetup, widths: tuple[int, ...], progress: CompileProgress
+    backend: AttentionBackend,
+    setup: AttentionSetup,
+    widths: tuple[int, ...],
+    progress: CompileProgress,
+    *,
+    waits_for: str = "",
 ) -> None:
     """Call ``backend`` for uniform batches of each width and for other batches, with and without the model's window.
 
+    ``waits_for``: what makes a first call take long, told with each.
     Raises BackendError, naming the batch, where a kernel cannot be compiled, loaded or launched.
     """
     calls = list(_first_calls(backend, setup, widths))
     for done, call in enumerate(calls):
-        progress(done, len(calls), call.label)
+        progress(done, len(calls), f"{call.label} ({waits_for})" if waits_for else call.label)
         try:
             call.run()
         except (RuntimeError, OSError) as error:

@@ -1,5 +1,6 @@
 """What the terminal shows while an engine is built: decisions, bars for loading and capture, and what they took."""
 
+import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 
@@ -12,6 +13,9 @@ from legato.graphs.captured import CapturedGraph
 from legato.graphs.key import GraphKey
 from legato.loading.stored_tensor import LoadReport
 from legato.runner.graph_capture import DroppedKey
+
+_LOADING_SECONDS = 2.0
+"""What kernels that exist take at most."""
 
 
 class BuildProgress:
@@ -55,7 +59,12 @@ class BuildProgress:
 
     @contextmanager
     def compiling(self, backend: str) -> Iterator[Callable[[int, int, str], None]]:
-        """Show a bar of attention kernels; yields the function to tell (done, total, the next kernel)."""
+        """Show a bar of attention kernels, or lines in a file; yields the function to tell (done, total, the next one).
+
+        What took longer than loading does is told in the end.
+        """
+        started = time.perf_counter()
+
         with Progress(
             TextColumn(f"compiling {backend} kernels"),
             BarColumn(),
@@ -66,7 +75,17 @@ class BuildProgress:
             transient=True,
         ) as progress:
             task = progress.add_task("", total=None)
-            yield lambda done, total, kernel: progress.update(task, completed=done, total=total, description=kernel)
+
+            def tell(done: int, total: int, kernel: str) -> None:
+                progress.update(task, completed=done, total=total, description=kernel)
+                if not self._console.is_terminal:
+                    text = f"compiling or loading {backend} kernels, {done + 1} of {total}: {kernel}"
+                    self._console.print(text, style="dim", markup=False, highlight=False)
+
+            yield tell
+        seconds = time.perf_counter() - started
+        if seconds > _LOADING_SECONDS:
+            self._console.print(f"[dim]compiled {backend} kernels in {seconds:.1f} s[/dim]", highlight=False)
 
     @contextmanager
     def compiling_pieces(self, compiler: str) -> Iterator[Callable[[int, int], None]]:

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import torch
 
-from legato.attention.backends.flash_attn_2_providers import find_provider, load_routines
+from legato.attention.backends.flash_attn_2_providers import find_provider, provider_named
 from legato.attention.compilation import CompileProgress
 from legato.attention.first_calls import call_each_kernel
 from legato.attention.graph_support import GraphSupport, Support
@@ -30,9 +30,10 @@ class FlashAttn2Backend:
 
     def __init__(self, setup: AttentionSetup) -> None:
         self._setup = setup
-        provider, _ = find_provider(setup)
-        assert provider is not None, "support() has found one"
-        self._routines = load_routines(provider)
+        name, _ = find_provider(setup)
+        assert name is not None, "support() has found one"
+        self._provider = provider_named(name)
+        self._routines = self._provider.load()
 
     @classmethod
     def support(cls, setup: AttentionSetup, spec: KVSpec) -> Support:
@@ -61,8 +62,12 @@ class FlashAttn2Backend:
         return ()
 
     def compile_kernels(self, widths: tuple[int, ...], progress: CompileProgress) -> None:
-        """Call each kernel once: one that the provider lacks for this GPU is found before capture."""
-        call_each_kernel(self, self._setup, widths, progress)
+        """Call each kernel once: one that the provider lacks for this GPU is found before capture.
+
+        Where the driver compiles, it does so by modules: one for decode of one token, one for all causal batches.
+        """
+        waits_for = self._provider.compilation(self._setup.device.capability)
+        call_each_kernel(self, self._setup, widths, progress, waits_for=waits_for)
 
     def forward(
         self,

@@ -61,6 +61,15 @@ class Provider:
     obstacle: Callable[[], str]
     """Why it is not there or cannot be loaded; empty: it is."""
     load: Callable[[], Routines]
+    only_major: int | None = None
+    """Of the one compute capability that it has machine code for, where the driver must compile for all others."""
+
+    def compilation(self, capability: tuple[int, int]) -> str:
+        """Return what its first calls wait for on such a GPU; empty: for nothing to be compiled."""
+        if self.only_major in (None, capability[0]):
+            return ""
+        found = f"{self.name}'s library has code for sm{self.only_major}x alone"
+        return f"{found}: the driver compiles it for this GPU, a minute or two, and keeps it for the next start"
 
 
 def find_provider(setup: AttentionSetup) -> tuple[str | None, dict[str, str]]:
@@ -76,9 +85,9 @@ def find_provider(setup: AttentionSetup) -> tuple[str | None, dict[str, str]]:
     return None, refused
 
 
-def load_routines(name: str) -> Routines:
-    """Return the routines of the provider of that name."""
-    return next(provider.load() for provider in PROVIDERS if provider.name == name)
+def provider_named(name: str) -> Provider:
+    """Return the provider of that name."""
+    return next(provider for provider in PROVIDERS if provider.name == name)
 
 
 class LibraryRoutines:
@@ -281,6 +290,7 @@ PROVIDERS = (
         block_multiple=16,
         obstacle=vllm_obstacle,
         load=lambda: LibraryRoutines(torch.ops._vllm_fa2_C, varlen_splits=(_LIBRARY_SPLITS,)),
+        only_major=8,
     ),
 )
 """In order of preference. The fork that vLLM ships reads blocks of any multiple of 16."""
