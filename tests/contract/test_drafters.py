@@ -9,6 +9,7 @@ from drafter_cases import CASES, DrafterCase, Watched, from_scratch
 from tiny_engine import build, request, tokens, write_config
 from tiny_heads import eagle3_config
 
+from legato.attention.registry import BACKENDS
 from legato.engine.core import EngineCore
 from legato.errors import ConfigError
 from legato.flow.request import Request
@@ -103,6 +104,24 @@ def test_cached_prefixes_and_preemptions_change_nothing(name: str, tmp_path: Pat
     stats = drafted.stats()
     assert stats.preemptions > 0
     assert stats.prefix_cache_hits > 0
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_padding_never_reaches_a_token_that_counts(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drafts are fed past the end of a sequence, beside its last tokens; padding leaves anything in the null block."""
+    monkeypatch.setitem(BACKENDS, "careless", "drafter_cases:CarelessPadding")
+    target, typed = CASES[name].write_target(tmp_path), CASES[name].typed(tmp_path, 5)
+    drafted = build(
+        target,
+        graph_policy="piecewise",
+        graph_sizes=(32,),
+        attention_backend="careless",
+        speculative_config=typed,
+        **CACHE,
+    )
+    given = [request(str(length), list(range(9, 9 + length)), max_tokens=6) for length in (1, 2, 3, 4, 5)]
+    assert tokens(drafted, given) == tokens(build(target, graph_policy="none", **CACHE), given)
+    assert "target piecewise" in drafted.stats().graph_steps
 
 
 def small_cache(case: DrafterCase, num_blocks: int) -> int:

@@ -4,12 +4,16 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 from dense_context import DenseContext
 from tiny_engine import write_config
 from tiny_heads import eagle3_config, eagle3_tensors, eagle_config, eagle_tensors, write_head
 
+from legato.attention.backends.torch_sdpa import TorchSdpaBackend
+from legato.attention.protocol import AttentionLayer, AttentionMetadata
+from legato.kvcache.storage import LayerCache
 from legato.models.causal_lm import AuxiliaryStates, CausalLM
 from legato.models.eagle3 import Eagle3Head
 from legato.runner.drafter import Drafter, RoundRequests, RoundTokens
@@ -64,6 +68,23 @@ CASES = {
         write=lambda folder: write_config(folder, num_attention_heads=2, num_key_value_heads=1, head_dim=16),
     ),
 }
+
+
+class CarelessPadding(TorchSdpaBackend):
+    """Leaves what is not a number for padded tokens, as memory that was never written may."""
+
+    name: ClassVar[str] = "careless"
+
+    def forward(
+        self,
+        layer: AttentionLayer,
+        query: torch.Tensor,
+        cache: LayerCache,
+        metadata: AttentionMetadata,
+        out: torch.Tensor,
+    ) -> None:
+        super().forward(layer, query, cache, metadata, out)
+        out[int(metadata.query_start_loc[-1]) :] = float("nan")
 
 
 class Watched:

@@ -64,7 +64,9 @@ def resolve(options: EngineOptions) -> Resolved:
         groups += found.plan.layer_groups
     slack = 0 if found is None else found.config.slack
     defaults = DEFAULTS[device.facts.kind]
-    cache, max_model_len = _cache(options, model, groups, dtype, planned_kv_bytes(options, device, model, dtype))
+    num_drafts = 0 if found is None else found.config.num_speculative_tokens
+    planned = planned_kv_bytes(options, device, model, dtype)
+    cache, max_model_len = _cache(options, model, groups, dtype, planned, num_drafts)
     scheduler = _scheduler(options, defaults, max_model_len, None if found is None else found.config)
     setup = AttentionSetup(
         model=model,
@@ -136,8 +138,9 @@ def with_measured_cache(resolved: Resolved, options: EngineOptions, budget_bytes
     Sequences are shortened where the cache holds none of the planned length. Raises ConfigError where the user asked
     for that length.
     """
-    config = resolved.config
-    cache, longest = _cache(options, config.model, resolved.layer_groups, resolved.dtype, budget_bytes)
+    config, found = resolved.config, resolved.speculation
+    num_drafts = 0 if found is None else found.config.num_speculative_tokens
+    cache, longest = _cache(options, config.model, resolved.layer_groups, resolved.dtype, budget_bytes, num_drafts)
     max_model_len = min(longest, config.scheduler.max_model_len)
     scheduler = replace(config.scheduler, max_model_len=max_model_len)
     return replace(resolved, config=replace(config, cache=cache, scheduler=scheduler))
@@ -149,8 +152,9 @@ def _cache(
     groups: tuple[LayerGroup, ...],
     dtype: torch.dtype,
     budget_bytes: int,
+    num_drafts: int,
 ) -> tuple[CacheConfig, int]:
-    """Return the cache's size, and the longest sequence: the user's, or as much of the model's as fits."""
+    """Return the cache's size, and the longest sequence: the user's, or as much of the model's as fits with drafts."""
     if not 1 <= options.block_size <= 1024:
         raise ConfigError("block size is out of range", {"requested": options.block_size, "limit": "1 to 1024"})
     longest = model.max_position_embeddings if options.max_model_len is None else options.max_model_len
@@ -165,8 +169,9 @@ def _cache(
         element_bytes=dtype.itemsize,
         budget_bytes=budget_bytes,
         max_model_len=longest if options.max_model_len else options.block_size,
+        num_drafts=num_drafts,
     )
-    max_model_len = min(longest, (num_blocks - 1) * options.block_size)
+    max_model_len = min(longest, (num_blocks - 1) * options.block_size - num_drafts)
     cache = CacheConfig(block_size=options.block_size, num_blocks=num_blocks, prefix_caching=options.prefix_caching)
     return cache, max_model_len
 

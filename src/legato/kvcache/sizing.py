@@ -25,14 +25,16 @@ def blocks_in_budget(
     element_bytes: int,
     budget_bytes: int,
     max_model_len: int,
+    num_drafts: int = 0,
 ) -> int:
     """Return the blocks that fit in ``budget_bytes``, the null block included.
 
-    Raises ConfigError where not even one sequence of ``max_model_len`` tokens fits beside the null block.
+    ``num_drafts``: tokens that are fed behind the last of a sequence. Raises ConfigError where not even one sequence of
+    ``max_model_len`` tokens, with these, fits beside the null block.
     """
     block_bytes = bytes_per_block(layer_groups, block_size, element_bytes)
     num_blocks = max(budget_bytes, 0) // block_bytes
-    num_needed = blocks_for_tokens(layer_groups, max_model_len, block_size) + NUM_NULL_BLOCKS
+    num_needed = blocks_for_tokens(layer_groups, max_model_len + num_drafts, block_size) + NUM_NULL_BLOCKS
     if num_blocks < num_needed:
         raise ConfigError(
             "the KV cache is too small for one sequence of --max-model-len",
@@ -40,17 +42,24 @@ def blocks_in_budget(
                 "requested": f"--max-model-len {max_model_len}, which needs {num_needed} blocks of {block_bytes} bytes"
                 f" ({num_needed * block_bytes} bytes, the null block included)",
                 "found": f"{budget_bytes} bytes for the KV cache, which hold {num_blocks} blocks",
-                "options": _options(layer_groups, block_size, num_blocks, num_needed * block_bytes, max_model_len),
+                "options": _options(
+                    layer_groups, block_size, num_blocks, num_needed * block_bytes, max_model_len, num_drafts
+                ),
             },
         )
     return num_blocks
 
 
 def _options(
-    layer_groups: Sequence[LayerGroup], block_size: int, num_blocks: int, needed_bytes: int, max_model_len: int
+    layer_groups: Sequence[LayerGroup],
+    block_size: int,
+    num_blocks: int,
+    needed_bytes: int,
+    max_model_len: int,
+    num_drafts: int,
 ) -> str:
     options = [f"--kv-cache-memory-bytes {needed_bytes}", "a larger --gpu-memory-utilization"]
-    longest = (num_blocks - NUM_NULL_BLOCKS) * block_size
-    if 0 < longest < max_model_len and blocks_for_tokens(layer_groups, longest, block_size) < num_blocks:
+    longest = (num_blocks - NUM_NULL_BLOCKS) * block_size - num_drafts
+    if 0 < longest < max_model_len and blocks_for_tokens(layer_groups, longest + num_drafts, block_size) < num_blocks:
         options.insert(0, f"--max-model-len {longest}")
     return " | ".join(options)

@@ -6,10 +6,13 @@ from legato.flow.request import Request
 from legato.kvcache.manager import KVCacheManager
 
 
-def check_request(request: Request, config: SchedulerConfig, cache: KVCacheManager) -> None:
-    """Raise RequestError where this request could not finish even if it were alone."""
+def check_request(request: Request, config: SchedulerConfig, cache: KVCacheManager, *, num_drafts: int = 0) -> None:
+    """Raise RequestError where this request could not finish even if it were alone.
+
+    ``num_drafts``: most tokens that are fed behind one that counts.
+    """
     _check_lengths(request, config)
-    _check_blocks(request, config, cache)
+    _check_blocks(request, config, cache, num_drafts)
 
 
 def _check_lengths(request: Request, config: SchedulerConfig) -> None:
@@ -34,10 +37,10 @@ def _check_lengths(request: Request, config: SchedulerConfig) -> None:
         )
 
 
-def _check_blocks(request: Request, config: SchedulerConfig, cache: KVCacheManager) -> None:
+def _check_blocks(request: Request, config: SchedulerConfig, cache: KVCacheManager, num_drafts: int) -> None:
     longest = min(len(request.prompt_token_ids) + request.max_tokens, config.max_model_len)
     # The last token is only sampled, never fed, so it takes no room.
-    num_needed = cache.blocks_needed(longest - 1)
+    num_needed = cache.blocks_needed(longest - 1 + num_drafts)
     if num_needed > cache.pool.num_total:
         raise RequestError(
             "the request does not fit in the KV cache",

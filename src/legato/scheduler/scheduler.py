@@ -107,7 +107,7 @@ class Scheduler:
         Raises RequestError for one that could never finish or whose id is in use, QueueFullError when as many are
         held as may be.
         """
-        check_request(request, self._config, self._cache)
+        check_request(request, self._config, self._cache, num_drafts=self._acceptance.max_drafts)
         if request.request_id in self._requests:
             raise RequestError("the request id is in use", {"requested": request.request_id}, param="request_id")
         if len(self._requests) >= self._config.max_queue:
@@ -210,8 +210,9 @@ class Scheduler:
             num_needed = state.num_computed_tokens + 1 + 2 * num_drafts
             if num_needed > state.table.num_slots:
                 num_blocks = len(state.table.block_ids)
-                # The output's last token is only sampled, and what is past it is for nobody: that takes no room.
-                num_needed = min(num_needed, state.max_num_tokens - 1)
+                # The output's last token is only sampled. What is drafted past it is for nobody, but drafts that are
+                # fed stand beside tokens that count, which must not meet with the null block: it may hold anything.
+                num_needed = min(num_needed, state.max_num_tokens - 1 + num_drafts)
                 if not self._cache.grow(state.table, num_needed):
                     all_found_room = False
                     if not (may_preempt and self._preempt_for(state, num_needed)):
