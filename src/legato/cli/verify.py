@@ -102,7 +102,7 @@ def _progress(console: Console) -> "Iterator[Progress]":
 def _show(report: "Report", console: Console) -> None:
     console.print(_table(report))
     allowed = f"{report.relative_tolerance:g} of the largest value for {report.dtype}"
-    console.print(f"Same shapes: equal to the bit. Other shapes or kernels: within {allowed}.", style="dim")
+    console.print(f"Same shapes: equal to the bit. Other shapes or kernels: each within {allowed}.", style="dim")
     for note in report.notes:
         console.print(Text(note, style="yellow"))
     if report.passed:

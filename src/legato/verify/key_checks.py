@@ -43,7 +43,7 @@ class KeyChecks:
         self._strict = strict
 
     def run(self, proven: set[GraphKey], progress: KeyProgress) -> None:
-        """Check every key, and let it join ``proven``: those that were in it are only replayed, against their own shape.
+        """Check every key and let it join ``proven``; one that was in it is only replayed, against its own shape.
 
         Only the first failure of each kind is traced to its layer: each trace captures a graph again.
         """
