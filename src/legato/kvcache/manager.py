@@ -40,9 +40,12 @@ class KVCacheManager:
         """Return the blocks that a sequence of ``num_tokens`` occupies."""
         return blocks_for_tokens(self._layer_groups, num_tokens, self.block_size)
 
-    def open(self, table: BlockTable, token_ids: Sequence[int], *, reuse_prefix: bool) -> int | None:
+    def open(
+        self, table: BlockTable, token_ids: Sequence[int], *, reuse_prefix: bool, num_ahead: int = 0
+    ) -> int | None:
         """Give an empty table the blocks of all its known tokens, computed ones first as far as they are found.
 
+        ``num_ahead``: tokens behind the known ones for which there is to be room too, as a drafter works ahead.
         Returns the number of tokens that are computed already, always fewer than ``token_ids``; None, with nothing
         changed, where too few blocks are free. The whole sequence is given room at once: a prefill cut in chunks
         never stops half-way for want of blocks that a later request has taken.
@@ -50,7 +53,7 @@ class KVCacheManager:
         assert not table.block_ids, "opened a table that holds blocks"
         cached = self._cached_prefix(table, token_ids) if reuse_prefix else []
         num_revived = sum(self.pool.num_owners(block_id) == 0 for block_id in cached)
-        num_new = self.blocks_needed(len(token_ids)) - len(cached)
+        num_new = self.blocks_needed(len(token_ids) + num_ahead) - len(cached)
         if num_new > self.pool.num_free - num_revived:
             return None
         self.pool.touch(cached)

@@ -235,7 +235,9 @@ class Scheduler:
         while draft.num_tokens_left > 0 and self._waiting and self._rows.num_free > 0:
             state = self._waiting.first
             reuse_prefix = state.may_reuse_prefix
-            num_computed_tokens = self._cache.open(state.table, state.token_ids, reuse_prefix=reuse_prefix)
+            num_computed_tokens = self._cache.open(
+                state.table, state.token_ids, reuse_prefix=reuse_prefix, num_ahead=self.num_drafts or 0
+            )
             if num_computed_tokens is None:
                 return
             if reuse_prefix and not state.was_admitted:
