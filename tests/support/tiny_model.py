@@ -32,17 +32,17 @@ TEMPLATE = (
 )
 
 
-def write_tiny_model(folder: Path) -> Path:
+def write_tiny_model(folder: Path, num_layers: int = 2) -> Path:
     """Write the model into ``folder`` and return it."""
-    (folder / "config.json").write_text(json.dumps(CONFIG))
+    (folder / "config.json").write_text(json.dumps(CONFIG | {"num_hidden_layers": num_layers}))
     random = numpy.random.default_rng(0)
-    tensors = {name: random.normal(0, 0.3, shape).astype(numpy.float32) for name, shape in shapes().items()}
+    tensors = {name: random.normal(0, 0.3, shape).astype(numpy.float32) for name, shape in shapes(num_layers).items()}
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     write_tokenizer(folder)
     return folder
 
 
-def shapes() -> dict[str, tuple[int, ...]]:
+def shapes(num_layers: int = 2) -> dict[str, tuple[int, ...]]:
     """Return name and shape of every tensor."""
     vocab, hidden, inner, kv = 300, 32, 64, 16
     named: dict[str, tuple[int, ...]] = {
@@ -50,7 +50,7 @@ def shapes() -> dict[str, tuple[int, ...]]:
         "model.norm.weight": (hidden,),
         "lm_head.weight": (vocab, hidden),
     }
-    for layer in range(2):
+    for layer in range(num_layers):
         prefix = f"model.layers.{layer}."
         named |= {
             f"{prefix}input_layernorm.weight": (hidden,),

@@ -12,7 +12,7 @@ from legato.config.options import EngineOptions
 from legato.training.settings import DATA, TrainingOptions
 
 if TYPE_CHECKING:  # it imports torch
-    from legato.training.objective import Evaluation
+    from legato.training.acceptance import Evaluation
 
 
 def train_drafter(
@@ -119,6 +119,5 @@ class TerminalProgress:
 def described(evaluation: "Evaluation") -> str:
     """Return loss and acceptance on held-out prompts in a line."""
     rates = " ".join(f"{rate:.3f}" for rate in evaluation.acceptance_rates)
-    num_drafts = len(evaluation.acceptance_rates)
-    length = evaluation.acceptance_length(num_drafts)
-    return f"loss {evaluation.loss:.3f}, drafts right {rates}, {length:.2f} tokens a round of {num_drafts} drafts"
+    lengths = " ".join(f"{length:.2f}" for length in evaluation.acceptance_lengths)
+    return f"loss {evaluation.loss:.3f}, drafts right {rates}, tokens a round {lengths}"

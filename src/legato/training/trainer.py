@@ -12,9 +12,10 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from legato.device.host_memory import upload
+from legato.training.acceptance import AcceptanceCounts, Evaluation
 from legato.training.batches import Batch, Text, make_batch
 from legato.training.head import TrainingHead
-from legato.training.objective import STEP_WEIGHT, Evaluation, Tally, soft_cross_entropy
+from legato.training.objective import LossSums, soft_cross_entropy, weighted
 from legato.training.target import Lesson, Target
 
 _BETAS = (0.9, 0.95)
@@ -39,15 +40,13 @@ class Schedule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Unrolled:
-    """A batch seen by target and head; lists have one entry per step."""
+class _Seen:
+    """A batch as the target sees it, and the head's states over it."""
 
-    losses: list[torch.Tensor]  # scalars, sums over the positions that count
-    counts: list[torch.Tensor]  # scalars, such positions
-    drafts: list[torch.Tensor]  # [num_rows of the step] int64, target ids
-    rows: list[torch.Tensor]  # [num_rows of the step] int64
+    states: list[torch.Tensor]  # [num_rows of the step, hidden_size] of each step
+    rows: list[torch.Tensor]  # [num_rows of the step] int64: what of the lesson they are held to
     lesson: Lesson
-    following: torch.Tensor  # [num_rows] int64, the texts' own tokens
+    counted: torch.Tensor  # [num_rows] float32: 1 where the likeliest token can be drafted
 
 
 class Trainer:
@@ -65,70 +64,62 @@ class Trainer:
         self._can_draft = torch.zeros(head.config.model.vocab_size, dtype=torch.bool, device=head.device)
         self._can_draft[draft_ids] = True
 
-    def learn(self, texts: Sequence[Text], step: int, num_unrolled: int, tally: Tally) -> None:
-        """Take step ``step`` on one batch, and add its loss to ``tally``. Does not wait for the device."""
+    def learn(self, texts: Sequence[Text], step: int, num_unrolled: int, sums: LossSums) -> None:
+        """Take step ``step`` on one batch, and add its loss to ``sums``. Does not wait for the device."""
         for group in self.optimizer.param_groups:
             group["lr"] = self.schedule.at(step)
         with self.head.autocast():
-            seen = self._unrolled(make_batch(texts), num_unrolled)
-        means = [loss / count.clamp(min=1) for loss, count in zip(seen.losses, seen.counts, strict=True)]
-        loss = torch.stack([STEP_WEIGHT**index * mean for index, mean in enumerate(means)]).sum()
+            losses, counts = self._losses(self._see(make_batch(texts), num_unrolled))
         self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
+        weighted(losses / counts.clamp(min=1)).backward()
         torch.nn.utils.clip_grad_norm_(self.head.weights.values(), _MAX_GRADIENT_NORM)
         self.optimizer.step()
-        _add(seen, tally)
+        sums.add(losses, counts)
 
     @torch.no_grad()
     def evaluate(self, batches: Sequence[Sequence[Text]], num_unrolled: int) -> Evaluation:
-        """Return loss and acceptance on held-out texts."""
-        tally = Tally(num_unrolled, self.head.device)
+        """Return loss and acceptance on texts that the target wrote greedily."""
+        sums, acceptance = LossSums(num_unrolled, self.head.device), AcceptanceCounts(num_unrolled)
         for texts in batches:
+            batch = make_batch(texts)
             with self.head.autocast():
-                seen = self._unrolled(make_batch(texts), num_unrolled)
-            _add(seen, tally)
-        return tally.evaluation()
+                seen = self._see(batch, num_unrolled)
+                sums.add(*self._losses(seen))
+                drafts = [self._draft_ids[self.head.logits(hidden).argmax(-1)].cpu().numpy() for hidden in seen.states]
+            following = batch.token_ids_np.ravel()[batch.positions_np + 2]
+            acceptance.add(drafts, seen.lesson.greedy.cpu().numpy(), following, batch.left_np)
+        return acceptance.evaluation(sums.mean())
 
-    def _unrolled(self, batch: Batch, num_unrolled: int) -> _Unrolled:
+    def _see(self, batch: Batch, num_unrolled: int) -> _Seen:
         device = self.head.device
-        token_ids = upload(batch.token_ids_np, device)
-        positions = upload(batch.positions_np, device)
+        token_ids, positions = upload(batch.token_ids_np, device), upload(batch.positions_np, device)
         states = self.target.states(token_ids)
         # What a row learns first is what the target says after the token that the head reads there.
         lesson = self.target.lesson(states.final.index_select(0, positions + 1), self._draft_ids)
-        counted = self._can_draft[lesson.greedy].float()
-        steps = [upload(np.flatnonzero(batch.left_np >= step), device) for step in range(num_unrolled)]
-        losses, drafts = [], []
-        for step, hidden in enumerate(self.head.unroll(self.target.embed(token_ids), states.auxiliary, num_unrolled)):
-            chosen = hidden.flatten(0, 1).index_select(0, positions.index_select(0, steps[step]))
-            # The logits are larger than all else together: they are computed again for the gradient.
-            loss, likeliest = checkpoint(
-                self._judge, chosen, lesson.probabilities, counted, steps[step] + step, use_reentrant=False
-            )
-            losses.append(loss)
-            drafts.append(self._draft_ids.index_select(0, likeliest))
-        return _Unrolled(
-            losses=losses,
-            counts=[counted.index_select(0, rows + step).sum() for step, rows in enumerate(steps)],
-            drafts=drafts,
-            rows=steps,
+        unrolled = self.head.unroll(self.target.embed(token_ids), states.auxiliary, num_unrolled)
+        rows = [upload(np.flatnonzero(batch.left_np >= step), device) for step in range(num_unrolled)]
+        return _Seen(
+            states=[
+                hidden.flatten(0, 1).index_select(0, positions.index_select(0, own))
+                for hidden, own in zip(unrolled, rows, strict=True)
+            ],
+            rows=[own + step for step, own in enumerate(rows)],
             lesson=lesson,
-            following=token_ids.flatten().index_select(0, positions + 2),
+            counted=self._can_draft[lesson.greedy].float(),
         )
 
-    def _judge(
+    def _losses(self, seen: _Seen) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the losses of a batch and the positions that count, summed for each step, both [num_steps]."""
+        # The logits are larger than all else together: they are computed again for the gradient.
+        losses = [
+            checkpoint(self._loss, hidden, seen.lesson.probabilities, seen.counted, rows, use_reentrant=False)
+            for hidden, rows in zip(seen.states, seen.rows, strict=True)
+        ]
+        return torch.stack(losses), torch.stack([seen.counted.index_select(0, rows).sum() for rows in seen.rows])
+
+    def _loss(
         self, hidden: torch.Tensor, probabilities: torch.Tensor, counted: torch.Tensor, rows: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the summed loss of ``hidden`` [n, hidden_size], and the likeliest draft id of each, [n] int64.
-
-        ``rows`` [n] int64: the rows of ``probabilities`` and ``counted`` that they are held to.
-        """
+    ) -> torch.Tensor:
+        """Return the summed loss of ``hidden`` [n, hidden_size], held to ``rows`` [n] int64 of the lesson."""
         logits = self.head.logits(hidden)
-        loss = soft_cross_entropy(logits, probabilities.index_select(0, rows), counted.index_select(0, rows))
-        return loss, logits.detach().argmax(-1)
-
-
-def _add(seen: _Unrolled, tally: Tally) -> None:
-    for step, (loss, count) in enumerate(zip(seen.losses, seen.counts, strict=True)):
-        tally.add_loss(step, loss.detach(), count)
-    tally.add_drafts(seen.drafts, seen.rows, seen.lesson, seen.following)
+        return soft_cross_entropy(logits, probabilities.index_select(0, rows), counted.index_select(0, rows))
