@@ -29,18 +29,16 @@ class TileConfig:
     """Keys of a tile."""
     num_warps: int
     num_stages: int
-    programs_per_multiprocessor: int = 2
-    """How many must run at once to keep enough bytes on their way; they fit in shared memory and registers."""
 
 
 _DECODE = {
-    # (bytes of an element, padded head): (keys, warps, stages, programs per multiprocessor)
-    (2, 64): (64, 4, 3, 4),
-    (2, 128): (64, 4, 3, 2),
-    (2, 256): (32, 4, 3, 2),
-    (4, 64): (32, 4, 3, 4),
-    (4, 128): (32, 8, 3, 2),
-    (4, 256): (16, 8, 3, 2),
+    # (bytes of an element, padded head): (keys, warps, stages)
+    (2, 64): (64, 4, 3),
+    (2, 128): (64, 4, 3),
+    (2, 256): (32, 4, 3),
+    (4, 64): (32, 4, 3),
+    (4, 128): (32, 8, 3),
+    (4, 256): (16, 8, 3),
 }
 _VARLEN = {
     # (bytes of an element, padded head): (rows, keys, warps, stages)
@@ -74,7 +72,7 @@ def padded_head(head_dim: int) -> int:
 
 def decode_config(*, rows: int, head_dim: int, element_bytes: int) -> TileConfig:
     """Return the tiles of a decode with ``rows`` = query_len × group rows per key head."""
-    block_n, num_warps, num_stages, programs = _DECODE[element_bytes, max(64, padded_head(head_dim))]
+    block_n, num_warps, num_stages = _DECODE[element_bytes, max(64, padded_head(head_dim))]
     block_m = max(16, padded_power_of_2(rows))
     # Accumulators of many rows do not fit the registers of four warps.
     many = block_m * padded_head(head_dim) > 8192 or (element_bytes == 4 and block_m > 16)
@@ -83,7 +81,6 @@ def decode_config(*, rows: int, head_dim: int, element_bytes: int) -> TileConfig
         block_n=block_n,
         num_warps=8 if many else num_warps,
         num_stages=num_stages,
-        programs_per_multiprocessor=programs,
     )
 
 
