@@ -44,17 +44,19 @@ class ComputedContexts:
         ]
         return replace(batch, token_ids=tuple(token_ids))
 
-    def fill(self, batch: SyntheticBatch) -> None:
-        """Write keys and values of the tokens before the step; those of the step are left as they are."""
+    def places(self, batch: SyntheticBatch) -> torch.Tensor:
+        """Return where the tokens before the step lie in the contexts and in the cache.  # [2, num_computed] int64"""
         size = self._block_size
-        slots = [
-            (self._place(index) * self._length + position, blocks[position // size] * size + position % size)
-            for index, (computed, blocks) in enumerate(zip(batch.computed, batch.blocks, strict=True))
-            for position in range(computed)
-        ]
-        if not slots:
-            return
-        source, target = upload(np.array(slots), self._computed[0].device).unbind(1)
+        sources, targets = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+        for index, (computed, blocks) in enumerate(zip(batch.computed, batch.blocks, strict=True)):
+            position = np.arange(computed)
+            sources.append(self._place(index) * self._length + position)
+            targets.append(np.array(blocks)[position // size] * size + position % size)
+        return upload(np.stack([np.concatenate(sources), np.concatenate(targets)]), self._computed[0].device)
+
+    def fill(self, places: torch.Tensor) -> None:
+        """Write keys and values of the tokens at ``places``; the rest of the cache is left as it is."""
+        source, target = places.unbind()
         for cache, computed in zip(_tensors(self._caches), self._computed, strict=True):
             cache.flatten(0, 1).index_copy_(0, target, computed.index_select(0, source))
 

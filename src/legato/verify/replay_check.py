@@ -67,6 +67,7 @@ class ReplayCheck:
         self._contexts = contexts
         shape = shape_of(key, runner.limits.max_num_seqs)
         self._made_up = contexts.continued(make_batch(shape, runner.limits, _SEED))
+        self._places = contexts.places(self._made_up)
         self._canary = Canary(runner.program, key, shape, self._made_up)
         self._batch = as_scheduled(self._made_up, params_for(key), decodes=key.query_len is not None)
         self._sampler = variant_of(params_for(key), 1)
@@ -160,7 +161,7 @@ class ReplayCheck:
 
     def _install(self, *, poisoned: bool) -> None:
         self._canary.install(poisoned=poisoned)
-        self._contexts.fill(self._made_up)
+        self._contexts.fill(self._places)
 
     def _outputs(self) -> Mapping[str, torch.Tensor]:
         results = self._canary.results()

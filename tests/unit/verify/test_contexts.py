@@ -43,7 +43,7 @@ def test_a_request_goes_on_with_the_tokens_and_the_cache_that_its_sequence_has(c
     for index, query_len in enumerate(BATCH.query_lens):
         assert list(batch.token_ids[first : first + query_len]) == whole(index)[-query_len:]
         first += query_len
-    contexts.fill(batch)
+    contexts.fill(contexts.places(batch))
     scheduled = as_scheduled(batch, SamplingParams(temperature=0.0), decodes=False)
     runner = core.runner
     output = runner.collect(runner.launch(core.planner.plan(scheduled, only(None, runner.catalog)), scheduled))
@@ -60,7 +60,7 @@ def test_what_the_step_itself_must_store_is_not_there_before(core: EngineCore) -
     for cache in caches.values():
         cache.key.fill_(7.0)
         cache.value.fill_(7.0)
-    contexts.fill(contexts.continued(BATCH))
+    contexts.fill(contexts.places(contexts.continued(BATCH)))
     for cache in caches.values():
         for blocks, computed in zip(BATCH.blocks, BATCH.computed, strict=True):
             for stored in (cache.key, cache.value):
@@ -77,6 +77,6 @@ def test_the_longest_context_of_a_made_up_batch_is_there(core: EngineCore) -> No
         shape = StepShape(num_tokens=num_reqs, num_reqs=num_reqs, query_len=1, max_query_len=1)
         for seed in range(4):
             batch = contexts.continued(make_batch(shape, core.runner.limits, seed))
-            contexts.fill(batch)  # out of range, it raises
+            contexts.fill(contexts.places(batch))  # out of range, it raises
             longest = max(longest, *batch.computed)
     assert longest == 2 * core.runner.limits.block_size
