@@ -74,8 +74,9 @@ def _report(
 ) -> MemoryReport:
     cache = resolved.config.cache
     block_bytes = bytes_per_block(resolved.layer_groups, cache.block_size, resolved.dtype.itemsize)
+    drafter = 0 if resolved.speculation is None else resolved.speculation.plan.weight_bytes
     return MemoryReport(
-        weights=weight_bytes(resolved.config.model, resolved.dtype),
+        weights=weight_bytes(resolved.config.model, resolved.dtype) + drafter,
         activations=None if profile is None else profile.activations,
         graphs_estimated=None if profile is None else profile.graphs_in_all,
         graphs=graphs,

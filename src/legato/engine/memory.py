@@ -10,6 +10,7 @@ from legato.config.options import EngineOptions
 from legato.device.protocol import Device
 from legato.errors import ConfigError
 from legato.models.registry import model_class
+from legato.models.sizes import module_bytes
 
 _SHARED_KV_BYTES = 1 << 30
 """A CPU shares its memory with everything else; a user who wants more says so."""
@@ -87,8 +88,7 @@ def left_for_kv(device: Device, *, share: float, still_needed: int) -> int:
 def weight_bytes(model: ModelConfig, dtype: torch.dtype) -> int:
     """Return the bytes of a model's parameters and tables, without allocating them."""
     skeleton = model_class(model.architecture)(model, dtype, torch.device("meta"))
-    tensors = {id(tensor): tensor for tensor in (*skeleton.parameters(), *skeleton.buffers())}
-    return sum(tensor.nbytes for tensor in tensors.values())
+    return module_bytes(skeleton)
 
 
 def _gib(num_bytes: int | None) -> str:
