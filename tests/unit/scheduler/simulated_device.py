@@ -11,9 +11,12 @@ from legato.flow.sampler_variant import variant_of
 from legato.flow.sampling_params import SamplingParams
 from legato.flow.scheduled_batch import PENDING, ScheduledBatch, ScheduledRequest
 from legato.flow.step_output import RequestStep, StepOutput, TokenLogprobs
+from legato.graphs.modes import SamplerVariant
 
 VOCAB_SIZE = 13
 MODULUS = 2**61 - 1
+FALLEN = -1
+"""The entry of a draft that did not stand: nobody may read it."""
 
 
 def request(
@@ -83,7 +86,19 @@ class Row:
 class SimulatedDevice:
     """Executes batches, and refuses any that a real device could not execute."""
 
-    def __init__(self, *, block_size: int, num_blocks: int, max_num_seqs: int, max_num_batched_tokens: int) -> None:
+    def __init__(
+        self,
+        *,
+        block_size: int,
+        num_blocks: int,
+        max_num_seqs: int,
+        max_num_batched_tokens: int,
+        max_model_len: int = 64,
+        num_drafts: int | None = None,
+    ) -> None:
+        self.max_model_len = max_model_len
+        self.num_drafts = num_drafts
+        self.num_accepted = 0
         self.block_size = block_size
         self.num_blocks = num_blocks
         self.max_num_seqs = max_num_seqs
@@ -116,6 +131,8 @@ class SimulatedDevice:
 
     def _run(self, scheduled: ScheduledRequest) -> RequestStep:
         row = self.rows[scheduled.row]
+        if self.num_drafts is not None and scheduled.is_decode:
+            return self._run_round(row, scheduled, self.num_drafts)
         start, end = scheduled.num_computed_tokens, scheduled.seq_len
         num_prompt_tokens = len(row.request.prompt_token_ids)
         assert scheduled.request_id == row.request.request_id
@@ -130,6 +147,8 @@ class SimulatedDevice:
         assert scheduled.is_decode == (start >= row.num_admitted_tokens)
         assert not scheduled.is_decode or scheduled.query_len == 1
         assert scheduled.samples == (end == len(row.token_ids))
+        assert scheduled.next_token_id == (PENDING if scheduled.samples else row.token_ids[end])
+        assert scheduled.num_drafts == 0
         for position, token_id in enumerate(token_ids, start):
             before = self._read(row, position - 1) if position > 0 else 0
             self.memory[self._slot(row, position)] = entry(before, token_id)
@@ -144,6 +163,37 @@ class SimulatedDevice:
             prompt_logprobs=self._prompt_logprobs(row.request, start, end),
         )
 
+    def _run_round(self, row: Row, scheduled: ScheduledRequest, num_drafts: int) -> RequestStep:
+        """Feed the next token and drafts, of which as many are right as a digest says."""
+        request, num_prompt_tokens = row.request, len(row.request.prompt_token_ids)
+        start, known = row.num_computed_tokens, len(row.token_ids)
+        assert scheduled.request_id == request.request_id
+        assert start >= row.num_admitted_tokens and known == start + 1
+        assert scheduled.token_ids == (PENDING,) * (1 + num_drafts)
+        assert scheduled.samples
+        # The scheduler may not know yet what stood: it keeps between bounds.
+        assert scheduled.num_computed_tokens >= start
+        assert scheduled.num_output_tokens <= known - num_prompt_tokens
+        variant = variant_of(request.params, scheduled.num_output_tokens)
+        assert scheduled.sampler is variant
+        assert scheduled.num_drafts == (0 if variant is SamplerVariant.GENERAL else num_drafts)
+        last = min(num_prompt_tokens + request.max_tokens, self.max_model_len) - 2
+        assert len(row.block_ids) * self.block_size > min(start, last) + num_drafts, "tokens met with the null block"
+        num_accepted = hash((start, row.token_ids[-1])) % (scheduled.num_drafts + 1)
+        for position in range(start, start + num_accepted + 1):
+            if position // self.block_size >= len(row.block_ids):
+                assert position > last, "a token that counts found no room"
+                row.token_ids.append(0)
+                continue
+            self.memory[self._slot(row, position)] = entry(self._read(row, position - 1), row.token_ids[position])
+            row.token_ids.append(next_token([self._read(row, before) for before in range(position + 1)]))
+        for position in range(start + num_accepted + 1, start + num_drafts + 1):
+            if position // self.block_size < len(row.block_ids):
+                self.memory[self._slot(row, position)] = FALLEN
+        row.num_computed_tokens = start + num_accepted + 1
+        self.num_accepted += num_accepted
+        return RequestStep(request_id=scheduled.request_id, token_ids=tuple(row.token_ids[known:]))
+
     def _prompt_logprobs(self, request: Request, start: int, end: int) -> tuple[TokenLogprobs, ...]:
         if request.params.prompt_logprobs is None:
             return ()
@@ -157,4 +207,6 @@ class SimulatedDevice:
         return row.block_ids[position // self.block_size], position % self.block_size
 
     def _read(self, row: Row, position: int) -> int:
-        return self.memory[self._slot(row, position)]
+        found = self.memory[self._slot(row, position)]
+        assert found != FALLEN, "a draft that did not stand was taken for a token"
+        return found

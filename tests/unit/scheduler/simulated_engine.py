@@ -33,6 +33,7 @@ class SimulatedEngine:
         max_queue: int = 100,
         layer_groups: Sequence[LayerGroup] = (FULL_ATTENTION,),
         overlap: bool = False,
+        num_drafts: int | None = None,
     ) -> None:
         self.max_model_len = max_model_len
         self.overlap = overlap
@@ -47,12 +48,15 @@ class SimulatedEngine:
             ),
             CacheConfig(block_size=block_size, num_blocks=num_blocks, prefix_caching=prefix_caching),
             layer_groups,
+            num_drafts=num_drafts,
         )
         self.device = SimulatedDevice(
             block_size=block_size,
             num_blocks=num_blocks,
             max_num_seqs=max_num_seqs,
             max_num_batched_tokens=max_num_batched_tokens,
+            max_model_len=max_model_len,
+            num_drafts=num_drafts,
         )
         self.requests: dict[str, Request] = {}
         self.updates: dict[str, list[RequestUpdate]] = {}

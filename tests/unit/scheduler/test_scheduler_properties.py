@@ -41,17 +41,21 @@ def requests(draw, request_id="", group=None):
 def engines(draw):
     """Pools from slightly too small for one sequence to enough for two or three."""
     block_size = draw(st.integers(1, 5))
-    num_blocks_of_longest = MAX_MODEL_LEN // block_size
+    num_drafts = draw(st.sampled_from((None, None, 1, 2, 5)))
+    width = 1 + (num_drafts or 0)
+    max_num_seqs = draw(st.integers(1, 5))
+    num_blocks_of_longest = (MAX_MODEL_LEN + width - 1) // block_size
     return SimulatedEngine(
         block_size=block_size,
         num_blocks=draw(st.integers(num_blocks_of_longest - 1, 2 * num_blocks_of_longest + 6)),
         prefix_caching=draw(st.booleans()),
         max_model_len=MAX_MODEL_LEN,
-        max_num_seqs=draw(st.integers(1, 5)),
-        max_num_batched_tokens=draw(st.integers(1, 12)),
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=draw(st.integers(1, 12)) + (0 if num_drafts is None else max_num_seqs * width),
         policy=draw(st.sampled_from(("fcfs", "priority"))),
         max_queue=12,
         overlap=draw(st.booleans()),
+        num_drafts=num_drafts,
     )
 
 
