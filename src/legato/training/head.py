@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 
 import torch
 from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from legato.kernels.rotary import rotate
 from legato.layers.mlp import ACTIVATIONS
@@ -20,6 +21,8 @@ FC = "fc.weight"
 NORM = "norm.weight"
 LM_HEAD = "lm_head.weight"
 _LAYER = "midlayer."
+_ATTENTION_KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+"""Without cuDNN's, which is planned anew for each of the many shapes that batches have."""
 
 
 class TrainingHead:
@@ -54,18 +57,20 @@ class TrainingHead:
         following = functional.pad(embedded, (0, 0, 0, num_steps))
         keys: list[torch.Tensor] = []
         values: list[torch.Tensor] = []
-        states = [functional.linear(auxiliary / self.input_scale, self.weights[FC]).float()]
-        for step in range(num_steps):
-            tokens = following[:, step + 1 : step + 1 + length]
-            states.append(self._layer(tokens, states[-1], step, keys, values))
+        with self._autocast():
+            states = [functional.linear(auxiliary / self.input_scale, self.weights[FC]).float()]
+            for step in range(num_steps):
+                tokens = following[:, step + 1 : step + 1 + length]
+                states.append(self._layer(tokens, states[-1], step, keys, values))
         return states[1:]
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Map ``hidden`` [num_rows, hidden_size] to [num_rows, draft_vocab_size]."""
-        return functional.linear(self._normed(hidden, NORM), self.weights[LM_HEAD])
+        with self._autocast():
+            return functional.linear(self._normed(hidden, NORM), self.weights[LM_HEAD])
 
-    def autocast(self) -> AbstractContextManager[object]:
-        """Return the context for all that is computed of one batch: products in bfloat16 on a GPU, float32 on a CPU."""
+    def _autocast(self) -> AbstractContextManager[object]:
+        """Return the context that products are computed in: bfloat16 on a GPU, float32 on a CPU."""
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.device.type != "cpu")
 
     def _layer(
@@ -97,13 +102,14 @@ class TrainingHead:
         groups = config.num_heads // config.num_kv_heads
         keys.append(self._turned(self._heads(inputs, "k_proj"), step).repeat_interleave(groups, dim=2))
         values.append(self._heads(inputs, "v_proj").repeat_interleave(groups, dim=2))
-        attended = functional.scaled_dot_product_attention(
-            query.transpose(1, 2),
-            torch.cat(keys, dim=1).transpose(1, 2),
-            torch.cat(values, dim=1).transpose(1, 2),
-            attn_mask=unrolled_mask(length, step, self.device) if step > 0 else None,
-            is_causal=step == 0,
-        )
+        with sdpa_kernel(_ATTENTION_KERNELS):
+            attended = functional.scaled_dot_product_attention(
+                query.transpose(1, 2),
+                torch.cat(keys, dim=1).transpose(1, 2),
+                torch.cat(values, dim=1).transpose(1, 2),
+                attn_mask=unrolled_mask(length, step, self.device) if step > 0 else None,
+                is_causal=step == 0,
+            )
         return attended.transpose(1, 2).flatten(2)
 
     def _heads(self, inputs: torch.Tensor, part: str) -> torch.Tensor:

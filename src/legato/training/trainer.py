@@ -68,8 +68,7 @@ class Trainer:
         """Take step ``step`` on one batch, and add its loss to ``sums``. Does not wait for the device."""
         for group in self.optimizer.param_groups:
             group["lr"] = self.schedule.at(step)
-        with self.head.autocast():
-            losses, counts = self._losses(self._see(make_batch(texts), num_unrolled))
+        losses, counts = self._losses(self._see(make_batch(texts), num_unrolled))
         self.optimizer.zero_grad(set_to_none=True)
         weighted(losses / counts.clamp(min=1)).backward()
         torch.nn.utils.clip_grad_norm_(self.head.weights.values(), _MAX_GRADIENT_NORM)
@@ -82,10 +81,9 @@ class Trainer:
         sums, acceptance = LossSums(num_unrolled, self.head.device), AcceptanceCounts(num_unrolled)
         for texts in batches:
             batch = make_batch(texts)
-            with self.head.autocast():
-                seen = self._see(batch, num_unrolled)
-                sums.add(*self._losses(seen))
-                drafts = [self._draft_ids[self.head.logits(hidden).argmax(-1)].cpu().numpy() for hidden in seen.states]
+            seen = self._see(batch, num_unrolled)
+            sums.add(*self._losses(seen))
+            drafts = [self._draft_ids[self.head.logits(hidden).argmax(-1)].cpu().numpy() for hidden in seen.states]
             following = batch.token_ids_np.ravel()[batch.positions_np + 2]
             acceptance.add(drafts, seen.lesson.greedy.cpu().numpy(), following, batch.left_np)
         return acceptance.evaluation(sums.mean())
@@ -112,7 +110,15 @@ class Trainer:
         """Return the losses of a batch and the positions that count, summed for each step, both [num_steps]."""
         # The logits are larger than all else together: they are computed again for the gradient.
         losses = [
-            checkpoint(self._loss, hidden, seen.lesson.probabilities, seen.counted, rows, use_reentrant=False)
+            checkpoint(
+                self._loss,
+                hidden,
+                seen.lesson.probabilities,
+                seen.counted,
+                rows,
+                use_reentrant=False,
+                preserve_rng_state=False,
+            )
             for hidden, rows in zip(seen.states, seen.rows, strict=True)
         ]
         return torch.stack(losses), torch.stack([seen.counted.index_select(0, rows).sum() for rows in seen.rows])
