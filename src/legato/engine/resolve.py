@@ -15,12 +15,12 @@ from legato.config.speculative import SpeculativeConfig
 from legato.device.protocol import Device
 from legato.device.registry import open_device
 from legato.engine.defaults import DEFAULTS, DeviceDefaults
-from legato.engine.graph_options import graph_request
+from legato.engine.graph_options import GraphRequest, graph_request
 from legato.engine.memory import kv_is_measured, planned_kv_bytes
 from legato.engine.speculation import Speculation, check_budget, speculation
 from legato.errors import ConfigError
 from legato.graphs.catalog import Catalog, GraphLimits, KeyIntsOf, build_catalog
-from legato.graphs.policy import resolve_policy
+from legato.graphs.policy import ResolvedPolicy, resolve_policy
 from legato.kvcache.sizing import blocks_in_budget
 from legato.kvcache.spec import LayerGroup
 from legato.loading.model_config import read_model_config
@@ -59,43 +59,20 @@ def resolve(options: EngineOptions) -> Resolved:
     device = open_device(options.device)
     dtype = getattr(torch, model.dtype if options.dtype == "auto" else options.dtype)
     found = speculation(options, model)
-    groups = model_class(model.architecture).layer_groups(model)
-    if found is not None:
-        groups += found.plan.layer_groups
-    slack = 0 if found is None else found.config.slack
+    groups = model_class(model.architecture).layer_groups(model) + (() if found is None else found.plan.layer_groups)
+    speculative = None if found is None else found.config
     defaults = DEFAULTS[device.facts.kind]
-    num_drafts = 0 if found is None else found.config.num_speculative_tokens
     planned = planned_kv_bytes(options, device, model, dtype)
-    cache, max_model_len = _cache(options, model, groups, dtype, planned, num_drafts)
-    scheduler = _scheduler(options, defaults, max_model_len, None if found is None else found.config)
-    setup = AttentionSetup(
-        model=model,
-        device=device.facts,
-        dtype=str(dtype).removeprefix("torch."),
-        block_size=cache.block_size,
-        max_model_len=max_model_len + slack,
-        max_num_seqs=scheduler.max_num_seqs,
-        drafter=None if found is None else found.plan.model,
-    )
+    cache, max_model_len = _cache(options, model, groups, dtype, planned, _num_drafts(found))
+    scheduler = _scheduler(options, defaults, max_model_len, speculative)
+    setup = _attention_setup(model, device, dtype, cache, scheduler, found)
     backend = select_backend(options.attention_backend, setup, groups)
     request = graph_request(options, defaults)
-    limits = _graph_limits(scheduler, None if found is None else found.config)
-    policy = resolve_policy(
-        request.policy,
-        backend.support,
-        backend=backend.name,
-        widths=limits.widths,
-        strict=options.graph_strict,
-        drafts_attend=None if found is None else bool(found.plan.layer_groups),
-    )
-    key_ints = _key_ints_of(backend, setup)
+    limits, key_ints = _graph_limits(scheduler, speculative), _key_ints_of(backend, setup)
+    policy = _policy(options, request, backend, limits, found)
+    stages = () if found is None else found.stages
     catalog = build_catalog(
-        policy,
-        limits,
-        sizes=request.sizes,
-        samplers=defaults.samplers,
-        key_ints=key_ints,
-        draft_stages=() if found is None else found.stages,
+        policy, limits, sizes=request.sizes, samplers=defaults.samplers, key_ints=key_ints, draft_stages=stages
     )
     config = EngineConfig(
         model_name=options.model,
@@ -114,7 +91,7 @@ def resolve(options: EngineOptions) -> Resolved:
         max_logprobs=options.max_logprobs,
         seed=options.seed,
         decisions=(*_backend_decisions(options, backend), *request.decisions, *policy.decisions),
-        speculative=None if found is None else found.config,
+        speculative=speculative,
     )
     return Resolved(
         config=config,
@@ -138,12 +115,52 @@ def with_measured_cache(resolved: Resolved, options: EngineOptions, budget_bytes
     Sequences are shortened where the cache holds none of the planned length. Raises ConfigError where the user asked
     for that length.
     """
-    config, found = resolved.config, resolved.speculation
-    num_drafts = 0 if found is None else found.config.num_speculative_tokens
+    config, num_drafts = resolved.config, _num_drafts(resolved.speculation)
     cache, longest = _cache(options, config.model, resolved.layer_groups, resolved.dtype, budget_bytes, num_drafts)
     max_model_len = min(longest, config.scheduler.max_model_len)
     scheduler = replace(config.scheduler, max_model_len=max_model_len)
     return replace(resolved, config=replace(config, cache=cache, scheduler=scheduler))
+
+
+def _num_drafts(found: Speculation | None) -> int:
+    return 0 if found is None else found.config.num_speculative_tokens
+
+
+def _attention_setup(
+    model: ModelConfig,
+    device: Device,
+    dtype: torch.dtype,
+    cache: CacheConfig,
+    scheduler: SchedulerConfig,
+    found: Speculation | None,
+) -> AttentionSetup:
+    return AttentionSetup(
+        model=model,
+        device=device.facts,
+        dtype=str(dtype).removeprefix("torch."),
+        block_size=cache.block_size,
+        max_model_len=scheduler.max_model_len + (0 if found is None else found.config.slack),
+        max_num_seqs=scheduler.max_num_seqs,
+        drafter=None if found is None else found.plan.model,
+    )
+
+
+def _policy(
+    options: EngineOptions,
+    request: GraphRequest,
+    backend: BackendChoice,
+    limits: GraphLimits,
+    found: Speculation | None,
+) -> ResolvedPolicy:
+    """Return the modes that the backend's layers, the drafter's among them, allow."""
+    return resolve_policy(
+        request.policy,
+        backend.support,
+        backend=backend.name,
+        widths=limits.widths,
+        strict=options.graph_strict,
+        drafts_attend=None if found is None else bool(found.plan.layer_groups),
+    )
 
 
 def _cache(
