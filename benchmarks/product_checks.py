@@ -58,6 +58,11 @@ PRODUCTS = {
         Product("down", 4096, 14336, 32, added=True),
         Product("lm_head", 128256, 4096, 1),
     ),
+    "llama-3.1-8b-eagle3": (
+        Product("fc", 4096, 12288, 1),
+        Product("qkv", 6144, 8192, 3),
+        Product("lm_head", 32000, 4096, 3, normed=True),
+    ),
     "smollm2-135m": (
         Product("qkv", 960, 576, 30, normed=True),
         Product("output", 576, 576, 30, added=True),
