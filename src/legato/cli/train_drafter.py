@@ -1,5 +1,6 @@
 """``legato train-drafter``: a draft head for a model, from files of prompts. Owns how a run looks on a terminal."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -57,6 +58,7 @@ class TerminalProgress:
 
     def __init__(self, console: Console) -> None:
         self._console = console
+        self._started = time.perf_counter()
         self._bars: Progress | None = None
 
     def __enter__(self) -> "TerminalProgress":
@@ -88,7 +90,9 @@ class TerminalProgress:
     def evaluated(self, step: int, evaluation: "Evaluation") -> None:
         """Print how good the head is after ``step`` steps."""
         console = self._console if self._bars is None else self._bars.console
-        console.print(f"step {step}: {described(evaluation)}", markup=False, highlight=False, soft_wrap=True)
+        seconds = time.perf_counter() - self._started
+        text = f"step {step}: {described(evaluation)} ({seconds:.0f} s)"
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def _begin(self, what: str, total: int) -> Callable[[int, str], None]:
         self._end()

@@ -72,8 +72,11 @@ class AnswerFile:
             self._path.write_text("".join(lines[:-1]))
 
 
-def generate(core: EngineCore, questions: Sequence[Question], file: AnswerFile, progress: AnswerProgress) -> None:
-    """Answer the questions that ``file`` has no answer to, all together. Raises EngineDeadError where one fails."""
+def generate(core: EngineCore, questions: Sequence[Question], file: AnswerFile, progress: AnswerProgress) -> int:
+    """Answer the questions that ``file`` has no answer to, all together; return the tokens of the answers.
+
+    Raises EngineDeadError where one fails.
+    """
     waiting = deque(_requests(core, questions, file))
     token_ids: dict[str, list[int]] = {request.request_id: [] for request in waiting}
     num_tokens = 0
@@ -88,6 +91,7 @@ def generate(core: EngineCore, questions: Sequence[Question], file: AnswerFile, 
             if update.finish_reason is not None:
                 file.add(int(update.request_id), tuple(token_ids.pop(update.request_id)))
         progress(len(file.answers), num_tokens)
+    return num_tokens
 
 
 def _requests(core: EngineCore, questions: Sequence[Question], file: AnswerFile) -> list[Request]:

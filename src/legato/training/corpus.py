@@ -1,6 +1,7 @@
 """From prompts to texts: whom a run asks. Owns that an engine is built only where answers are missing."""
 
 import gc
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,7 +73,10 @@ class AnsweringEngine:
         if len(file.answers) < len(questions):
             if self._core is None:
                 self._core = build_engine(self._engine, self._console, model=self._model)
-            generate(self._core, questions, file, self.progress.answering(what, len(questions)))
+            started = time.perf_counter()
+            num_tokens = generate(self._core, questions, file, self.progress.answering(what, len(questions)))
+            seconds = time.perf_counter() - started
+            self.progress.note(f"{what}: {num_tokens} tokens in {seconds:.0f} s, {num_tokens / seconds:.0f} a second")
         return [file.answers[number] for number in range(len(questions))]
 
     def close(self) -> None:

@@ -166,8 +166,14 @@ class _Run:
         config = parse_draft_head_config(self._description, CONFIG, ARCHITECTURES)
         layers = auxiliary_layers(config, resolved.config.model)
         block_size = resolved.config.cache.block_size
-        num_blocks = max(_num_blocks(texts, block_size) for texts in [*self._plan, *self._held_out])
-        target = Target(resolved, model, layers, num_blocks=num_blocks)
+        batches = [*self._plan, *self._held_out]
+        target = Target(
+            resolved,
+            model,
+            layers,
+            num_blocks=max(_num_blocks(texts, block_size) for texts in batches),
+            max_num_texts=max(map(len, batches)),
+        )
         batch, device = make_batch(self._plan[0]), self._draft_ids.device
         states = target.states(torch.from_numpy(batch.token_ids_np).to(device))
         answered = states.auxiliary.flatten(0, 1)[torch.from_numpy(batch.positions_np).to(device)]

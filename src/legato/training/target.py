@@ -4,7 +4,7 @@ Owns a KV cache for one batch, and its layout. Texts are padded to one length be
 lets nothing of the padding through.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -39,7 +39,13 @@ class Target:
     """A loaded model with what its forward needs, for batches of whole texts."""
 
     def __init__(
-        self, resolved: Resolved, model: CausalLM, auxiliary_layers: tuple[int, ...], *, num_blocks: int
+        self,
+        resolved: Resolved,
+        model: CausalLM,
+        auxiliary_layers: tuple[int, ...],
+        *,
+        num_blocks: int,
+        max_num_texts: int,
     ) -> None:
         """``num_blocks``: of the cache, for the largest batch; without the null block."""
         self.model = model
@@ -47,8 +53,8 @@ class Target:
         self.device = resolved.device.torch_device
         self.dtype = resolved.dtype
         self._block_size = resolved.config.cache.block_size
-        self._key_ints = resolved.key_ints
-        self._backend = resolved.backend.backend(resolved.attention)
+        self._setup = replace(resolved.attention, max_num_seqs=max_num_texts)
+        self._backend = resolved.backend.backend(self._setup)
         self._caches = allocate(
             resolved.layer_groups,
             num_blocks=num_blocks + NUM_NULL_BLOCKS,
@@ -106,5 +112,5 @@ class Target:
             num_reqs=num_texts,
             query_len=None,
             max_query_len=length,
-            key_ints=dict(self._key_ints(num_texts, None, length)),
+            key_ints=dict(self._backend.key_ints(self._setup, num_reqs=num_texts, query_len=None, max_seq_len=length)),
         )
