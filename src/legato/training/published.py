@@ -16,9 +16,14 @@ _ARCHITECTURE = "LlamaForCausalLMEagle3"
 
 
 def head_description(
-    target: ModelConfig, auxiliary_layers: Sequence[int] | None, draft_vocab_size: int, dtype: str
+    target: ModelConfig,
+    *,
+    auxiliary_layers: Sequence[int] | None,
+    draft_vocab_size: int,
+    intermediate_size: int | None,
+    dtype: str,
 ) -> dict[str, Any]:
-    """Return the config.json of a head whose layer has the sizes of the target's.
+    """Return the config.json of a head whose layer has the sizes of the target's, but for those given.
 
     ``auxiliary_layers``: None leaves them to the reader. Biases, windows and head norms of a target are not the head's.
     """
@@ -26,7 +31,7 @@ def head_description(
         "architectures": [_ARCHITECTURE],
         "model_type": "llama",
         "hidden_size": target.hidden_size,
-        "intermediate_size": target.intermediate_size,
+        "intermediate_size": intermediate_size or target.intermediate_size,
         "num_hidden_layers": 1,
         "num_attention_heads": target.num_heads,
         "num_key_value_heads": target.num_kv_heads,

@@ -12,6 +12,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -96,10 +97,16 @@ def _check_head(resolved: Resolved, options: TrainingOptions) -> None:
 
 def _head_description(resolved: Resolved, options: TrainingOptions, draft_vocab_size: int) -> dict[str, Any]:
     """Return the head's config.json, with the layers that it reads. Raises ConfigError where the target lacks them."""
-    model, dtype = resolved.config.model, resolved.config.dtype
-    described = head_description(model, options.auxiliary_layers, draft_vocab_size, dtype)
-    layers = auxiliary_layers(parse_draft_head_config(described, CONFIG, ARCHITECTURES), model)
-    return head_description(model, layers, draft_vocab_size, dtype)
+    target = resolved.config.model
+    describe = partial(
+        head_description,
+        target,
+        draft_vocab_size=draft_vocab_size,
+        intermediate_size=options.intermediate_size,
+        dtype=resolved.config.dtype,
+    )
+    asked = parse_draft_head_config(describe(auxiliary_layers=options.auxiliary_layers), CONFIG, ARCHITECTURES)
+    return describe(auxiliary_layers=auxiliary_layers(asked, target))
 
 
 class _Run:

@@ -42,6 +42,11 @@ class TrainingOptions:
         metavar="N,N,N",
         panel=HEAD,
     )
+    intermediate_size: int | None = option(
+        None,
+        "Width of the head's feed-forward layer; default: the target's. A wider one learns more and costs little.",
+        panel=HEAD,
+    )
     unroll: int = option(4, "Steps that the head is unrolled over its own outputs in training.", panel=TRAINING)
     epochs: int = option(4, "Times that each answer is trained on.", panel=TRAINING)
     batch_tokens: int = option(16384, "Tokens of a batch, padding included.", panel=TRAINING)
@@ -69,6 +74,8 @@ class TrainingOptions:
             "evaluate_every": 1,
             "checkpoint_every": 1,
         }
+        if self.intermediate_size is not None:
+            least["intermediate_size"] = 1
         for name, limit in least.items():
             if getattr(self, name) < limit:
                 details = {"requested": getattr(self, name), "limit": f"at least {limit}"}

@@ -29,6 +29,7 @@ OPTIONS = TrainingOptions(
     batch_tokens=256,
     epochs=10,
     draft_vocab_size=200,
+    intermediate_size=80,
     unroll=3,
     warmup_steps=4,
     learning_rate=3e-3,
@@ -94,6 +95,7 @@ def test_the_checkpoint_is_one_of_the_published_layout(finished, target):
     out, _ = finished
     config = read_draft_head_config(out, ARCHITECTURES)
     assert (config.model.vocab_size, config.draft_vocab_size, config.auxiliary_layers) == (300, 200, (2, 3, 4))
+    assert (config.model.hidden_size, config.model.intermediate_size) == (32, 80)
     source = resolve_model(str(out), "auto")
     head, report = build_eagle3_head(source, config, 7, torch.float32, torch.device("cpu"))
     assert report.unexpected == ()
