@@ -54,3 +54,9 @@ class ExecutionPlan:
     """[num_reqs] drafts that may stand; empty without a drafter."""
     draft_stages: tuple[StagePlan, ...] = ()
     """What the drafter does after the target, in order."""
+
+    @property
+    def keys(self) -> tuple[GraphKey, ...]:
+        """The graphs that the step replays, in order."""
+        keys = (self.key, *(stage.key for stage in self.draft_stages))
+        return tuple(key for key in keys if key is not None)

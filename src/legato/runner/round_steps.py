@@ -12,7 +12,7 @@ from legato.runner.round_program import RoundProgram
 def fill_round_inputs(program: RoundProgram, plan: ExecutionPlan, batch: ScheduledBatch) -> None:
     """Write what the step's stages read from the host, padded for the largest of them."""
     buffers = program.buffers
-    num_reqs = max(plan.num_reqs_padded, *[stage.num_reqs_padded for stage in plan.draft_stages])
+    num_reqs = max([plan.num_reqs_padded, *[stage.num_reqs_padded for stage in plan.draft_stages]])
     buffers.rows.fill(plan.rows, num_reqs)
     buffers.num_drafts.fill(plan.num_drafts, num_reqs)
     if _reads_rows_alone(plan):
@@ -20,7 +20,7 @@ def fill_round_inputs(program: RoundProgram, plan: ExecutionPlan, batch: Schedul
     token_ids: list[int] = []
     for request in batch.requests:
         token_ids += (FROM_STATE,) * request.query_len if request.is_decode else request.token_ids
-    num_tokens = max(plan.num_tokens_padded, *[stage.num_tokens_padded for stage in plan.draft_stages])
+    num_tokens = max([plan.num_tokens_padded, *[stage.num_tokens_padded for stage in plan.draft_stages]])
     query_lens = [request.query_len for request in batch.requests]
     buffers.fill_tokens(plan.rows, query_lens, token_ids, num_reqs=num_reqs, num_tokens=num_tokens)
     buffers.fill_round(batch.requests, num_reqs)

@@ -98,13 +98,18 @@ def install(batch: SyntheticBatch, shape: StepShape, buffers: StepBuffers, state
     )
 
 
+def verifying(batch: SyntheticBatch, *, uniform: bool, width: int) -> tuple[bool, ...]:
+    """Return which requests verify drafts: all of a uniform batch, of others every second that is short enough.
+
+    ``width``: tokens that a request may verify; 0: there is no drafter.
+    """
+    return tuple(uniform or (query_len <= width and index % 2 == 0) for index, query_len in enumerate(batch.query_lens))
+
+
 def _install_drafts(batch: SyntheticBatch, shape: StepShape, buffers: RoundBuffers, state: DeviceState) -> None:
     """Let requests with few tokens verify drafts, every second one in a mixed batch, and the others end a prompt."""
-    width, starts = buffers.sampled.shape[1], np.concatenate([[0], np.cumsum(batch.query_lens)])
-    decodes = [
-        shape.query_len is not None or (query_len <= width and index % 2 == 0)
-        for index, query_len in enumerate(batch.query_lens)
-    ]
+    starts = np.concatenate([[0], np.cumsum(batch.query_lens)])
+    decodes = verifying(batch, uniform=shape.query_len is not None, width=buffers.sampled.shape[1])
     token_ids = list(batch.token_ids)
     for index, (row, query_len) in enumerate(zip(batch.rows, batch.query_lens, strict=True)):
         if decodes[index]:

@@ -86,7 +86,7 @@ def _compute(core: EngineCore, token_ids: tuple[int, ...]) -> list[torch.Tensor]
             blocks=(tuple(range(1, num_blocks + 1)),),
             token_ids=ids,
         )
-        batch = as_scheduled(made_up, params, decodes=False)
+        batch = as_scheduled(made_up, params, decodes=(False,))
         runner.collect(runner.launch(core.planner.plan(batch, only(None, runner.catalog)), batch))
     return [tensor.flatten(0, 1)[size : size + len(token_ids)].clone() for tensor in _tensors(runner.program.caches)]
 

@@ -1,5 +1,6 @@
 """Made-up batches on the engine's own path. Owns how the planner and the runner are handed one."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate
 
@@ -17,12 +18,16 @@ def only(key: GraphKey | None, catalog: Catalog) -> Catalog:
     """Return a catalog of one key, or of none, that lets every class of batch have it."""
     policy = catalog.policy
     uniform = dict.fromkeys(policy.uniform, GraphMode.FULL)
-    policy = replace(policy, requested=GraphPolicy.FULL, mixed=GraphMode.FULL, uniform=uniform)
+    full = GraphMode.FULL
+    policy = replace(policy, requested=GraphPolicy.FULL, mixed=full, uniform=uniform, drafts=full)
     return Catalog(policy=policy, keys=() if key is None else (key,))
 
 
-def as_scheduled(batch: SyntheticBatch, params: SamplingParams, *, decodes: bool) -> ScheduledBatch:
-    """Return the batch as the scheduler would hand it over, every request just admitted."""
+def as_scheduled(batch: SyntheticBatch, params: SamplingParams, *, decodes: Sequence[bool]) -> ScheduledBatch:
+    """Return the batch as the scheduler would hand it over, every request just admitted.
+
+    ``decodes``: which requests feed generated tokens; those behind the first of them are drafts, which may stand.
+    """
     starts = (0, *accumulate(batch.query_lens))
     token_ids = [batch.token_ids[starts[i] : starts[i + 1]] for i in range(len(batch.rows))]
     requests = tuple(
@@ -31,13 +36,14 @@ def as_scheduled(batch: SyntheticBatch, params: SamplingParams, *, decodes: bool
             row=row,
             num_computed_tokens=computed,
             token_ids=ids,
-            is_decode=decodes,
+            is_decode=decode,
             samples=True,
-            num_output_tokens=int(decodes),
-            sampler=variant_of(params, int(decodes)),
+            num_output_tokens=int(decode),
+            sampler=variant_of(params, int(decode)),
             params=params,
+            num_drafts=len(ids) - 1 if decode else 0,
         )
-        for row, computed, ids in zip(batch.rows, batch.computed, token_ids, strict=True)
+        for row, computed, ids, decode in zip(batch.rows, batch.computed, token_ids, decodes, strict=True)
     )
     admissions = tuple(
         Admission(row=one.row, request=_request(one), output_token_ids=(), num_computed_tokens=one.num_computed_tokens)

@@ -8,7 +8,7 @@ from legato.flow.scheduled_batch import ScheduledBatch, ScheduledRequest
 from legato.graphs.catalog import Catalog, GraphLimits
 from legato.graphs.key import GraphKey
 from legato.graphs.ladder import context_lengths
-from legato.graphs.modes import SamplerVariant
+from legato.graphs.modes import SamplerVariant, Stage
 from legato.plan.planner import Planner
 
 _PARAMS: dict[SamplerVariant | None, SamplingParams] = {
@@ -30,13 +30,15 @@ def batch_that_selects(key: GraphKey, planner: Planner, catalog: Catalog) -> Sch
 
     A batch of the key's own size is enough to try: what serves it before this key also serves all smaller ones.
     """
-    return next((batch for batch in _candidates(key, planner) if planner.plan(batch, catalog).key == key), None)
+    return next((batch for batch in _candidates(key, planner) if key in planner.plan(batch, catalog).keys), None)
 
 
 def _candidates(key: GraphKey, planner: Planner) -> Iterator[ScheduledBatch]:
     limits = planner.limits
     for num_reqs, decodes in _sizes(key, limits):
-        share, larger = divmod(key.num_tokens, num_reqs)
+        # Where requests are drafted for, each has verified as many tokens as it may.
+        num_tokens = num_reqs * max(limits.widths) if key.stage is Stage.DRAFT else key.num_tokens
+        share, larger = divmod(num_tokens, num_reqs)
         query_lens = [share + (index < larger) for index in range(num_reqs)]
         for seq_len in context_lengths(limits.max_model_len):
             if seq_len >= max(query_lens):
@@ -69,6 +71,7 @@ def _batch(key: GraphKey, query_lens: list[int], seq_len: int, *, decodes: bool)
             num_output_tokens=int(decodes),
             sampler=variant_of(params_for(key), int(decodes)),
             params=params_for(key),
+            num_drafts=query_len - 1 if decodes and key.sampler is not None else 0,
         )
         for row, query_len in enumerate(query_lens)
     )

@@ -5,7 +5,7 @@ shape it shares every kernel: the two are equal to the bit. With the eager step 
 requests alone: other kernels may differ by rounding, over contexts that the model itself computed, and by nothing else.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -18,11 +18,11 @@ from legato.engine.core import EngineCore
 from legato.flow.sampler_variant import variant_of
 from legato.graphs.captured import GraphStore
 from legato.graphs.key import GraphKey
-from legato.graphs.modes import SamplerVariant
-from legato.plan.planner import Planner
+from legato.graphs.modes import SamplerVariant, Stage
 from legato.runner.canary import Canary, difference
 from legato.runner.graph_capture import DroppedKey, shape_of
-from legato.runner.synthetic import make_batch
+from legato.runner.round_buffers import RoundBuffers
+from legato.runner.synthetic import SyntheticBatch, make_batch, verifying
 from legato.sampling.near_ties import NEAR_TIE, tolerance
 from legato.verify.contexts import ComputedContexts
 from legato.verify.layer_probe import LayerProbe, first_difference
@@ -69,11 +69,26 @@ class ReplayCheck:
         self._made_up = contexts.continued(make_batch(shape, runner.limits, _SEED))
         self._places = contexts.places(self._made_up)
         self._canary = Canary(runner.program, key, shape, self._made_up)
-        self._batch = as_scheduled(self._made_up, params_for(key), decodes=key.query_len is not None)
+        buffers = runner.program.buffers
+        width = buffers.sampled.shape[1] if isinstance(buffers, RoundBuffers) else 0
+        decodes = verifying(self._made_up, uniform=key.query_len is not None, width=width)
+        self._batch = as_scheduled(self._made_up, params_for(key), decodes=decodes)
         self._sampler = variant_of(params_for(key), 1)
         # The graph stands for its own key integers, whatever this batch's would be.
-        self._planner = Planner(limits=core.planner.limits, key_ints=lambda *_: key.key_ints)
+        self._planner = replace(core.planner, key_ints=lambda *_: key.key_ints)
+        self._is_part = key.stage in (Stage.EXTEND, Stage.DRAFT)
+        """Whether the graph is replayed behind a target, which the eager step of its own shape does not run."""
         self._starts = (0, *accumulate(self._made_up.query_lens))
+        if key.stage is Stage.ROUND:
+            self._canary = Canary(runner.program, key, shape, self._with_drafts_that_stand(decodes))
+
+    def _with_drafts_that_stand(self, decodes: Sequence[bool]) -> SyntheticBatch:
+        """Return the made-up batch with what the target samples as first draft of every second request."""
+        sampled, token_ids = self._run(None).token_ids, list(self._made_up.token_ids)
+        for index in range(0, len(sampled), 2):
+            if decodes[index] and self._made_up.query_lens[index] > 1:
+                token_ids[self._starts[index] + 1] = sampled[index]
+        return replace(self._made_up, token_ids=tuple(token_ids))
 
     def run(self, *, without_padding: bool) -> ReplayResult:
         """Compare results to the bit with the eager step of the same shape.
@@ -82,7 +97,8 @@ class ReplayCheck:
         graph takes part in how those two eager steps differ: once for a key is enough, whatever engine it is of.
         """
         expected = self._run(None) if without_padding else None
-        given, same_shape = self._run(self._key), self._run_padded()
+        given = self._run(self._key)
+        same_shape = given.outputs if self._is_part else self._run_padded()
         wrong = difference(same_shape, given.outputs)
         if wrong is not None:
             name, row = first_difference(same_shape, given.outputs, None) or ("logits", 0)
@@ -136,20 +152,30 @@ class ReplayCheck:
         return ReplayResult(max_logit_difference=most, detail=detail, place=place, same_shape=False)
 
     def _last_token(self, request: int) -> int:
-        """Return the place in the step of the token that a request's logits come from."""
+        """Return the place in the step of the last token of a request."""
         return self._starts[min(request, len(self._starts) - 2) + 1] - 1
+
+    @property
+    def _places_of_each(self) -> int:
+        """Rows of logits that each request has in the serving path, the first of which is compared."""
+        buffers = self._core.runner.program.buffers
+        if not isinstance(buffers, RoundBuffers):
+            return 1
+        uniform = self._key.query_len in self._planner.limits.widths
+        return self._key.query_len or 1 if uniform else buffers.sampled.shape[1]
 
     def _run(self, key: GraphKey | None) -> _Ran:
         """Run the batch on ``key``, or eagerly without padding, and return what it left."""
         runner = self._core.runner
         plan = self._planner.plan(self._batch, only(key, runner.catalog))
-        assert plan.key == key, f"{self._batch} does not fit in {key}"
+        assert plan.keys == (() if key is None else (key,)), f"{self._batch} does not fit in {key}"
         self._install(poisoned=key is not None)
         output = runner.collect(runner.launch(plan, self._batch))
         if self._sampler is not SamplerVariant.GENERAL:
             # The sampler's rows hold these requests from here on, and no step changes them.
             self._batch = replace(self._batch, admissions=())
-        logits = runner.program.buffers.logits[: len(self._batch.requests)].clone()
+        num_reqs, places = len(self._batch.requests), self._places_of_each
+        logits = runner.program.buffers.logits[: num_reqs * places : places].clone()
         return _Ran(self._outputs(), logits, tuple(request.token_ids[0] for request in output.requests))
 
     def _run_padded(self) -> Mapping[str, torch.Tensor]:

@@ -10,7 +10,8 @@ class Finding:
     """One thing that is not as it must be."""
 
     check: str
-    """``canary``, ``second_capture``, ``replay``, ``reachability``, ``addresses``, ``prompts`` or ``capture``."""
+    """``canary``, ``second_capture``, ``replay``, ``reachability``, ``addresses``, ``prompts``, ``acceptance`` or
+    ``capture``."""
     engine: str
     key: str | None
     """Graph key, written out; None: an eager step."""
@@ -50,6 +51,8 @@ class EngineResult:
     """From the building to the last check; for an overlapped loop, which uses a built engine, its steps."""
     steps: dict[str, int] = field(default_factory=dict)
     """'stage mode' -> steps of the prompts."""
+    accepted: tuple[int, ...] = ()
+    """With a drafter: how often the first, second, … draft stood."""
     findings: list[Finding] = field(default_factory=list)
 
     @property

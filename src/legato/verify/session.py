@@ -65,6 +65,8 @@ class _Session:
         self._prompts: list[Prompt] = []
         self._expected: list[Output] = []
         """What the eager engine said."""
+        self._accepted: tuple[int, ...] = ()
+        """Which of its drafts stood."""
         self._sequences: list[list[int]] = []
         """Each prompt with what the eager engine said to it."""
         self._proven: set[GraphKey] = set()
@@ -91,6 +93,7 @@ class _Session:
         file, max_tokens = self._request.prompts, self._request.max_tokens
         self._prompts = read_prompts(file) if file else default_prompts(core.tokenizer, core.config, max_tokens)
         self._expected = self._say(core, result)
+        self._accepted = result.accepted
         self._sequences = [
             [*request.prompt_token_ids, *(position.token_id for position in output.logprobs)]
             for request, output in zip(requests_for(core, self._prompts, max_tokens), self._expected, strict=True)
@@ -156,9 +159,11 @@ class _Session:
         return build_engine(options, self._console, model=self._model)
 
     def _say(self, core: EngineCore, result: EngineResult) -> list[Output]:
-        before = core.step_log.steps.copy()
+        before, stood_before = core.step_log.steps.copy(), core.stats().spec_decode_accepted_per_position
         said = transcribe(core, requests_for(core, self._prompts, self._request.max_tokens))
         taken = core.step_log.steps - before
+        stood = core.stats().spec_decode_accepted_per_position
+        result.accepted = tuple(after - earlier for after, earlier in zip(stood, stood_before, strict=True))
         result.steps = {f"{stage} {mode}": count for (stage, mode), count in taken.items()}
         return said
 
@@ -176,6 +181,7 @@ class _Session:
         result.max_logprob_difference = compared.max_logprob_difference
         departure = compared.departure
         if departure is None:
+            self._compare_acceptance(result)
             return
         layer = None if engines is None else self._first_layer(departure, *engines)
         result.findings.append(
@@ -188,6 +194,20 @@ class _Session:
                 detail=f"prompt {departure.request}: {departure.detail}",
             )
         )
+
+    def _compare_acceptance(self, result: EngineResult) -> None:
+        """Add what stood of the drafts, where it is not what stood in the eager engine, though all tokens are.
+
+        Drafts that are computed may change with rounding, as tokens may: those of each key are compared at its shape.
+        """
+        found = self._resolved.speculation
+        if found is None or found.plan.extends or result.num_near_ties > 0:
+            return
+        if result.accepted != self._accepted:
+            detail = f"drafts that stood by position: {list(result.accepted)} in place of {list(self._accepted)}"
+            result.findings.append(
+                Finding(check="acceptance", engine=result.name, key=None, layer=None, token=None, detail=detail)
+            )
 
     def _first_layer(self, departure: Departure, expected: EngineOptions, given: EngineOptions) -> str | None:
         """Run both engines up to the step again, with their layers shown, and return the first that differs."""

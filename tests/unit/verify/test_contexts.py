@@ -44,7 +44,7 @@ def test_a_request_goes_on_with_the_tokens_and_the_cache_that_its_sequence_has(c
         assert list(batch.token_ids[first : first + query_len]) == whole(index)[-query_len:]
         first += query_len
     contexts.fill(contexts.places(batch))
-    scheduled = as_scheduled(batch, SamplingParams(temperature=0.0), decodes=False)
+    scheduled = as_scheduled(batch, SamplingParams(temperature=0.0), decodes=(False,) * len(batch.rows))
     runner = core.runner
     output = runner.collect(runner.launch(core.planner.plan(scheduled, only(None, runner.catalog)), scheduled))
     got = [request.token_ids[0] for request in output.requests]

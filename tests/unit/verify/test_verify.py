@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import speculative_cases
 from rich.console import Console
 from tiny_engine import options, write_config
 
@@ -176,3 +177,20 @@ def test_every_registered_family_is_verified_layer_by_layer(folder: Path) -> Non
     for name in MODELS:
         model = model_class(name)(config, torch.float32, torch.device("cpu"))
         assert list(LayerProbe(model, 3).outputs(2)) == ["embedding", "layer 0", "layer 1"]
+
+
+@pytest.mark.parametrize("method", ["ngram", "witness"])
+def test_rounds_of_a_healthy_model_are_verified(method: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    speculative_cases.script(monkeypatch, [])
+    typed = f'{{"method": "{method}", "num_speculative_tokens": 3}}'
+    policies = (GraphPolicy.PIECEWISE, GraphPolicy.FULL, GraphPolicy.FULL_AND_PIECEWISE)
+    report = run(folder, *policies, graph_sizes=(4, 8), max_num_seqs=2, speculative_config=typed)
+    assert report.findings == []
+    by_name = {engine.name: engine for engine in report.engines}
+    assert all(engine.num_reachable == engine.num_replayed == engine.num_keys for engine in report.engines)
+    stages = {step.split()[0] for engine in report.engines for step in engine.steps}
+    assert stages == {"target", "draft"} | ({"extend"} if method == "witness" else set())
+    assert by_name["full"].num_keys > by_name["piecewise"].num_keys >= 2 * len(SIZES)
+    if method == "ngram":
+        assert {engine.accepted for engine in report.engines} == {by_name["none"].accepted}
+        assert sum(by_name["none"].accepted) > 0
