@@ -53,6 +53,7 @@ class Load:
         max_num_seqs: int = 4,
         max_num_batched_tokens: int = 16,
         prefix_caching: bool = False,
+        num_drafts: int | None = None,
     ) -> None:
         group = LayerGroup(name="full", layers=(0,), spec=FullAttentionSpec(num_kv_heads=1, head_dim=4))
         self.scheduler = Scheduler(
@@ -65,6 +66,7 @@ class Load:
             ),
             CacheConfig(block_size=4, num_blocks=num_blocks, prefix_caching=prefix_caching),
             (group,),
+            num_drafts=num_drafts,
         )
         for index, prompt_len in enumerate(prompt_lens):
             self.scheduler.add(
@@ -86,7 +88,11 @@ class Load:
             assert scheduled is not None
             yield scheduled
             steps = tuple(
-                RequestStep(request_id=request.request_id, token_ids=(3,) if request.samples else ())
+                RequestStep(
+                    request_id=request.request_id,
+                    # Of drafts that may stand, as many do as the step's number says.
+                    token_ids=(3,) * (1 + scheduled.step % (1 + request.num_drafts)) if request.samples else (),
+                )
                 for request in scheduled.requests
             )
             self.scheduler.commit(scheduled, StepOutput(step=scheduled.step, requests=steps))

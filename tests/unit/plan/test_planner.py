@@ -10,7 +10,7 @@ from legato.flow.execution_plan import ExecutionPlan
 from legato.flow.sampling_params import SamplingParams
 from legato.flow.scheduled_batch import ScheduledBatch
 from legato.graphs.catalog import Catalog, GraphLimits, build_catalog
-from legato.graphs.modes import GraphMode, GraphPolicy, SamplerVariant
+from legato.graphs.modes import GraphMode, GraphPolicy, SamplerVariant, Stage
 from legato.graphs.policy import resolve_policy
 from legato.observability.reasons import Reason
 from legato.plan.planner import Planner, uniform_width
@@ -29,6 +29,7 @@ def engine_of(
     max_num_seqs: int = 8,
     max_num_batched_tokens: int = 128,
     level: GraphSupport = GraphSupport.ALWAYS,
+    draft_stages: tuple[Stage, ...] = (),
 ) -> tuple[Planner, Catalog]:
     limits = GraphLimits(
         max_num_seqs=max_num_seqs,
@@ -37,9 +38,14 @@ def engine_of(
         widths=widths,
     )
     support = Support(level=level, reason="testing")
-    resolved = resolve_policy(policy, support, backend="testing", widths=widths, strict=False)
-    catalog = build_catalog(resolved, limits, sizes=None, samplers=SAMPLERS, key_ints=no_key_ints)
-    return Planner(limits=limits, key_ints=no_key_ints), catalog
+    drafts_attend = Stage.EXTEND in draft_stages if draft_stages else None
+    resolved = resolve_policy(
+        policy, support, backend="testing", widths=widths, strict=False, drafts_attend=drafts_attend
+    )
+    catalog = build_catalog(
+        resolved, limits, sizes=None, samplers=SAMPLERS, key_ints=no_key_ints, draft_stages=draft_stages
+    )
+    return Planner(limits=limits, key_ints=no_key_ints, draft_stages=draft_stages), catalog
 
 
 def plan(scheduled: ScheduledBatch, policy: GraphPolicy = GraphPolicy.FULL_AND_PIECEWISE) -> ExecutionPlan:
@@ -251,3 +257,112 @@ def test_a_batch_enters_a_uniform_graph_only_if_all_of_it_decodes(
     if not all(decodes):
         assert got.key is not None
         assert got.key.query_len is None
+
+
+LAYERLESS, WITH_LAYERS = (Stage.DRAFT,), (Stage.EXTEND, Stage.DRAFT)
+
+
+def test_a_uniform_round_is_one_graph_with_the_drafter_in_it() -> None:
+    planner, catalog = engine_of(widths=(4,), draft_stages=WITH_LAYERS)
+    got = planner.plan(batch(decode(0, width=4, num_drafts=3), decode(1, width=4, num_drafts=3)), catalog)
+    assert got.key is not None and got.key.stage is Stage.ROUND
+    assert got.keys == (got.key,)
+    assert got.num_drafts == (3, 3)
+    [inside] = got.draft_stages
+    assert (inside.stage, inside.mode, inside.key, inside.reason) == (Stage.DRAFT, GraphMode.FULL, None, None)
+
+
+def test_a_mixed_round_extends_over_its_tokens_and_drafts_over_its_requests() -> None:
+    planner, catalog = engine_of(widths=(4,), draft_stages=WITH_LAYERS)
+    got = planner.plan(batch(decode(0, width=4, num_drafts=3), prefill(1, 9)), catalog)
+    assert [(key.stage, key.mode) for key in got.keys] == [
+        (Stage.TARGET, GraphMode.PIECEWISE),
+        (Stage.EXTEND, GraphMode.PIECEWISE),
+        (Stage.DRAFT, GraphMode.FULL),
+    ]
+    assert [key.num_tokens for key in got.keys] == [16, 16, 2]
+    assert got.num_drafts == (3, 0)
+
+
+def test_a_round_that_samples_outside_its_graph_drafts_in_graphs_behind_it() -> None:
+    planner, catalog = engine_of(widths=(4,), draft_stages=WITH_LAYERS)
+    general = SamplingParams(temperature=0.0, presence_penalty=1.0)
+    got = planner.plan(batch(decode(0, width=4, params=general)), catalog)
+    assert [(key.stage, key.mode, key.query_len) for key in got.keys] == [
+        (Stage.TARGET, GraphMode.FULL, 4),
+        (Stage.EXTEND, GraphMode.FULL, 4),
+        (Stage.DRAFT, GraphMode.FULL, 1),
+    ]
+    assert got.reason is Reason.SAMPLER_VARIANT
+
+
+def test_drafts_stay_full_where_verification_cannot_be() -> None:
+    planner, catalog = engine_of(widths=(4,), draft_stages=WITH_LAYERS, level=GraphSupport.UNIFORM_SINGLE_TOKEN)
+    got = planner.plan(batch(decode(0, width=4, num_drafts=3)), catalog)
+    assert (got.mode, got.reason) == (GraphMode.PIECEWISE, Reason.BACKEND_LEVEL)
+    assert [stage.mode for stage in got.draft_stages] == [GraphMode.PIECEWISE, GraphMode.FULL]
+
+
+def test_the_policy_piecewise_has_no_full_graph_anywhere_in_a_round() -> None:
+    planner, catalog = engine_of(GraphPolicy.PIECEWISE, widths=(4,), draft_stages=WITH_LAYERS)
+    for requests in ((decode(0, width=4, num_drafts=3),), (decode(0, width=4, num_drafts=3), prefill(1, 3))):
+        got = planner.plan(batch(*requests), catalog)
+        assert [key.mode for key in got.keys] == [GraphMode.PIECEWISE] * 3
+
+
+@pytest.mark.parametrize("width", range(1, 17))
+@settings(max_examples=10, deadline=None)
+@given(
+    policy=st.sampled_from(GraphPolicy),
+    level=st.sampled_from(GraphSupport),
+    stages=st.sampled_from([LAYERLESS, WITH_LAYERS]),
+    prompt_lens=st.lists(st.integers(1, 30), min_size=1, max_size=8),
+    params=st.lists(st.sampled_from(PARAMS), min_size=1, max_size=4),
+    max_num_seqs=st.integers(1, 6),
+    spare_tokens=st.integers(0, 24),
+)
+def test_every_round_of_the_real_scheduler_is_planned_soundly(
+    width: int,
+    policy: GraphPolicy,
+    level: GraphSupport,
+    stages: tuple[Stage, ...],
+    prompt_lens: list[int],
+    params: list[SamplingParams],
+    max_num_seqs: int,
+    spare_tokens: int,
+) -> None:
+    budget = max_num_seqs * width + spare_tokens
+    planner, catalog = engine_of(
+        policy,
+        widths=(width,),
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=budget,
+        level=level,
+        draft_stages=stages,
+    )
+    load = Load(
+        prompt_lens,
+        params=params,
+        max_tokens=12,
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=budget,
+        num_drafts=width - 1,
+        num_blocks=65,
+    )
+    for scheduled in load.batches():
+        got = planner.plan(scheduled, catalog)
+        assert host_only(got)
+        assert scheduled.num_tokens <= got.num_tokens_padded <= budget
+        assert len(scheduled.requests) <= got.num_reqs_padded <= max_num_seqs
+        assert (got.shape.query_len == width) == all(request.is_decode for request in scheduled.requests)
+        assert got.num_drafts == tuple(request.num_drafts for request in scheduled.requests)
+        wanted = catalog.policy.given_mode(got.shape.query_len)
+        assert got.mode is wanted or got.shape.needs_hidden_states, "nothing falls off the end"
+        for stage in got.draft_stages:
+            if got.key is not None and got.key.stage is Stage.ROUND:
+                assert (stage.mode, stage.key) == (GraphMode.FULL, None)
+                continue
+            assert stage.mode is catalog.policy.given_mode(stage.shape.query_len, stage.stage)
+            assert (stage.key is None) == (stage.mode is GraphMode.EAGER)
+            assert stage.shape.num_tokens <= stage.num_tokens_padded <= budget
+            assert stage.shape.num_reqs <= stage.num_reqs_padded <= max_num_seqs
