@@ -20,7 +20,9 @@ class SpeculativeConfig:
     method: str
     """Name in the registry of drafters."""
     num_speculative_tokens: int
-    """k: tokens drafted in a round."""
+    """k: tokens drafted in a round, or the most where each step has its own."""
+    chosen_per_step: bool = False
+    """Whether k is chosen for each step, from none to ``num_speculative_tokens``."""
     model: str | None = None
     """Folder, hub id or file of the drafter's weights; None for drafters that have none."""
     load_format: str = "auto"
@@ -37,12 +39,28 @@ class SpeculativeConfig:
         return 1 + self.num_speculative_tokens
 
     @property
+    def numbers_of_drafts(self) -> tuple[int, ...]:
+        """What k may be in a step, ascending."""
+        most = self.num_speculative_tokens
+        return draft_numbers(most) if self.chosen_per_step else (most,)
+
+    @property
     def slack(self) -> int:
         """Tokens past the longest sequence that steps may compute, where a request ends within a run.
 
         A run that begins at its last token, the one launched behind it before that was known, and the drafts.
         """
         return 3 * self.width
+
+
+def draft_numbers(most: int) -> tuple[int, ...]:
+    """Return the numbers of drafts to choose from, 0 and ``most`` among them; each has graphs of its own.
+
+    Up to 5 all, above that every second and later every third: acceptance falls with the place in the run, so that
+    neighbours up there are nearly equal, and each would cost as many graphs as the first.
+    """
+    numbers = (*range(6), 7, 9, 12, 15)
+    return (*[number for number in numbers if number < most], most)
 
 
 def rates_of_length(length: float, num_speculative_tokens: int) -> tuple[float, ...]:
