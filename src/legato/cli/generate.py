@@ -10,7 +10,7 @@ from rich.console import Console
 
 from legato.cli.prompts import Prompt, chat_messages, typed_prompts
 from legato.cli.sampling_options import SamplingOptions
-from legato.cli.speed import Stopwatch
+from legato.cli.speed import Stopwatch, acceptance_line
 from legato.config.options import EngineOptions
 
 if TYPE_CHECKING:  # the engine imports torch
@@ -53,6 +53,8 @@ def generate(
     else:
         _batch(llm, typed, params, watch, chat=chat, system=system, as_json=as_json)
     console.print(watch.line(), style="dim", highlight=False)
+    if acceptance := acceptance_line(llm.stats()):
+        console.print(acceptance, style="dim", highlight=False)
     if show_graphs:
         console.print(steps_table(llm.stats()))
 

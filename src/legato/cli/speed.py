@@ -1,7 +1,11 @@
-"""How fast an answer came. Owns the clock of one generation and the line that reports it."""
+"""How fast an answer came. Owns the clock of one generation and the lines that report it."""
 
 import time
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from legato.observability.stats import EngineStats
 
 
 @dataclass(slots=True)
@@ -34,3 +38,12 @@ class Stopwatch:
             parts.append(f"first after {(self.first_token - self.started) * 1000:.0f} ms")
         parts.append(f"{self.num_tokens / (self.last_token - self.started):.1f} tokens/s")
         return " · ".join(parts)
+
+
+def acceptance_line(stats: "EngineStats") -> str | None:
+    """Return what a drafter brought; None where nothing was drafted."""
+    length = stats.acceptance_length
+    if length is None:
+        return None
+    rates = " ".join(f"{rate:.2f}" for rate in stats.acceptance_rates)
+    return f"{length:.2f} tokens per round of drafts · accepted by position {rates}"

@@ -34,3 +34,15 @@ class EngineStats:
     graph_padding_tokens: int = 0
     graph_capture_seconds: float = 0.0
     graph_bytes: int = 0
+
+    @property
+    def acceptance_length(self) -> float | None:
+        """Tokens that a round with drafts brought in the mean, the target's own among them; None: there was none."""
+        rounds = self.spec_decode_drafts
+        return 1 + self.spec_decode_accepted_tokens / rounds if rounds else None
+
+    @property
+    def acceptance_rates(self) -> tuple[float, ...]:
+        """[drafts of a round] share of rounds in which the first, second, … draft stood."""
+        rounds = self.spec_decode_drafts
+        return tuple(count / rounds for count in self.spec_decode_accepted_per_position) if rounds else ()

@@ -63,3 +63,23 @@ def test_two_servers_in_one_process_do_not_share_their_metrics():
     one.request_success.labels("stop").inc()
     assert 'legato:request_success_total{finished_reason="stop"}' in lines(one)
     assert 'legato:request_success_total{finished_reason="stop"}' not in lines(two)
+
+
+def test_drafts_are_counted_under_the_names_that_dashboards_know():
+    stats = EngineStats(
+        spec_decode_drafts=10,
+        spec_decode_draft_tokens=30,
+        spec_decode_accepted_tokens=14,
+        spec_decode_accepted_per_position=(8, 5, 1),
+    )
+    shown = lines(Metrics(), stats)
+    assert shown["legato:spec_decode_num_drafts_total"] == "10.0"
+    assert shown["legato:spec_decode_num_draft_tokens_total"] == "30.0"
+    assert shown["legato:spec_decode_num_accepted_tokens_total"] == "14.0"
+    by_position = [shown[f'legato:spec_decode_num_accepted_tokens_per_pos_total{{position="{n}"}}'] for n in range(3)]
+    assert by_position == ["8.0", "5.0", "1.0"]
+    assert (stats.acceptance_length, stats.acceptance_rates) == (2.4, (0.8, 0.5, 0.1))
+
+
+def test_without_drafts_there_is_no_acceptance():
+    assert (EngineStats().acceptance_length, EngineStats().acceptance_rates) == (None, ())
