@@ -35,7 +35,8 @@ def graphs(*, as_json: AsJson = False, engine: EngineOptions) -> None:
     console.print(f"mixed batches: {report['mixed']}; uniform batches: {uniform}")
     tokens = report["memory"]["kv_cache_tokens"]
     console.print(f"KV cache: {'measured at the start' if tokens is None else f'{tokens} tokens'}")
-    for title, records in (("Decisions", report["decisions"]), ("Graphs", report["catalog"])):
+    catalog = [{name: value for name, value in entry.items() if name != "key"} for entry in report["catalog"]]
+    for title, records in (("Decisions", report["decisions"]), ("Graphs", catalog)):
         console.print(tables.records_table(title, records) if records else f"{title}: none")
 
 

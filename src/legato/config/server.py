@@ -15,9 +15,10 @@ class ServerOptions:
     port: int = option(8000, "Port to listen on; 0: any free one.", panel=SERVER)
     api_key: str | None = option(
         None,
-        "Key that requests must bring as 'Authorization: Bearer KEY'; only /health is open without it.",
+        "Key that requests must bring as 'Authorization: Bearer KEY'; open without it: /health, the live page's files.",
         panel=SERVER,
     )
+    ui: bool = option(True, "Serve the live page at /ui.", panel=SERVER)
     max_body_bytes: int = option(16 * 1024 * 1024, "Largest request body.", panel=SERVER)
     drain_timeout_s: float = option(30.0, "Seconds that running requests have to finish after SIGTERM.", panel=SERVER)
     dead_engine_grace_s: float = option(

@@ -23,6 +23,7 @@ from legato.flow.sampling_params import SamplingParams
 from legato.loading.load_tokenizer import load_tokenizer
 from legato.loading.source import resolve_model
 from legato.loading.tokenizer import Tokenizer
+from legato.observability.live_view import LiveView
 from legato.observability.records import StepRecord
 from legato.observability.request_timing import RequestTiming
 from legato.observability.stats import EngineStats
@@ -155,6 +156,10 @@ class AsyncLLM:
     async def graph_report(self) -> dict[str, Any]:
         """Return policy, decisions and catalog of the graphs as JSON values; raises EngineDeadError."""
         return await self._client.graph_report()
+
+    async def live_view(self, *, seen: int, most: int) -> LiveView:
+        """Return the counts of now and up to ``most`` step records past the first ``seen``; raises EngineDeadError."""
+        return await self._client.live_view(seen=seen, most=most)
 
     async def wait_ended(self) -> None:
         """Return when the engine process has ended, for whatever reason."""

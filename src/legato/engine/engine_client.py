@@ -27,6 +27,7 @@ from legato.engine.update_stream import UpdateStream
 from legato.errors import EngineDeadError, LegatoError, RequestError
 from legato.flow.request import Request
 from legato.flow.request_update import RequestUpdate
+from legato.observability.live_view import LiveView
 from legato.observability.records import StepRecord
 from legato.observability.stats import EngineStats
 
@@ -118,6 +119,10 @@ class EngineClient:
         """Return the engine's graphs as JSON values; raises EngineDeadError."""
         return cast(dict[str, Any], await self._ask(wire.AskGraphs(next(self._query_ids))))
 
+    async def live_view(self, *, seen: int, most: int) -> LiveView:
+        """Return the counts of now and up to ``most`` step records past the first ``seen``; raises EngineDeadError."""
+        return cast(LiveView, await self._ask(wire.AskLive(next(self._query_ids), seen, most)))
+
     async def wait_ended(self) -> None:
         """Return when the process has ended, for whatever reason."""
         await asyncio.shield(self._ended)
@@ -151,7 +156,7 @@ class EngineClient:
         # The future is done at once unless the engine has not connected yet; then the socket keeps the message.
         self._socket.send(wire.encode(command))
 
-    async def _ask(self, query: wire.AskStats | wire.AskSteps | wire.AskGraphs) -> object:
+    async def _ask(self, query: wire.AskStats | wire.AskSteps | wire.AskGraphs | wire.AskLive) -> object:
         self._check_alive()
         answer = self._queries[query.query_id] = asyncio.get_running_loop().create_future()
         try:
@@ -176,7 +181,10 @@ class EngineClient:
             case wire.Rejected(request_ids, error):
                 self._reject(request_ids, error.to_error())
             case (
-                wire.StatsReply(query_id, reply) | wire.StepsReply(query_id, reply) | wire.GraphsReply(query_id, reply)
+                wire.StatsReply(query_id, reply)
+                | wire.StepsReply(query_id, reply)
+                | wire.GraphsReply(query_id, reply)
+                | wire.LiveReply(query_id, reply)
             ):
                 if query_id in self._queries:  # else whoever asked has been cancelled
                     self._queries[query_id].set_result(reply)

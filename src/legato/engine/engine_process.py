@@ -12,7 +12,6 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Sequence
-from itertools import islice
 from typing import Protocol, cast
 
 import zmq
@@ -24,6 +23,7 @@ from legato.engine import wire
 from legato.errors import LegatoError, RequestError
 from legato.flow.request import Request
 from legato.flow.request_update import RequestUpdate
+from legato.observability.live_view import live_view
 from legato.observability.records import StepLog
 from legato.observability.stats import EngineStats
 
@@ -100,10 +100,11 @@ class EngineLoop:
             case wire.AskStats(query_id):
                 self._send(wire.StatsReply(query_id, core.stats()))
             case wire.AskSteps(query_id, count):
-                recent = core.step_log.recent
-                self._send(wire.StepsReply(query_id, tuple(islice(recent, max(0, len(recent) - count), None))))
+                self._send(wire.StepsReply(query_id, core.step_log.last(count)))
             case wire.AskGraphs(query_id):
                 self._send(wire.GraphsReply(query_id, core.graph_report()))
+            case wire.AskLive(query_id, seen, most):
+                self._send(wire.LiveReply(query_id, live_view(core.stats(), core.step_log, seen=seen, most=most)))
             case wire.Shutdown(drain):
                 self._draining = True
                 self._stopped = not drain

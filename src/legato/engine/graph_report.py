@@ -45,6 +45,7 @@ def graph_report(
 
 def _entry(key: GraphKey, backend: str, graph: CapturedGraph | None) -> dict[str, Any]:
     return {
+        "key": str(key),
         "stage": str(key.stage),
         "mode": str(key.mode),
         "num_tokens": key.num_tokens,

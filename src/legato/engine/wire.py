@@ -14,6 +14,7 @@ from legato.config.options import EngineOptions
 from legato.errors import EngineDeadError, LegatoError, RequestError
 from legato.flow.request import Request
 from legato.flow.request_update import RequestUpdate
+from legato.observability.live_view import LiveView
 from legato.observability.records import StepRecord
 from legato.observability.stats import EngineStats
 
@@ -84,6 +85,14 @@ class AskGraphs(msgspec.Struct, frozen=True, tag=True):
     query_id: int
 
 
+class AskLive(msgspec.Struct, frozen=True, tag=True):
+    """Send the counts of now, and at most ``most`` of the step records that came after the first ``seen``."""
+
+    query_id: int
+    seen: int
+    most: int
+
+
 class Shutdown(msgspec.Struct, frozen=True, tag=True):
     """End the process: after the requests that it holds, or at once."""
 
@@ -130,15 +139,22 @@ class GraphsReply(msgspec.Struct, frozen=True, tag=True):
     reply: dict[str, Any]
 
 
+class LiveReply(msgspec.Struct, frozen=True, tag=True):
+    """Counts of now and the newest step records."""
+
+    query_id: int
+    reply: LiveView
+
+
 class Fatal(msgspec.Struct, frozen=True, tag=True):
     """The engine cannot go on; the process ends after this message."""
 
     error: ErrorReport
 
 
-Command = Start | Add | Abort | AskStats | AskSteps | AskGraphs | Shutdown
+Command = Start | Add | Abort | AskStats | AskSteps | AskGraphs | AskLive | Shutdown
 """Frontend -> engine process."""
-Event = Ready | Updates | Rejected | StatsReply | StepsReply | GraphsReply | Fatal
+Event = Ready | Updates | Rejected | StatsReply | StepsReply | GraphsReply | LiveReply | Fatal
 """Engine process -> frontend."""
 
 _encoder = msgspec.msgpack.Encoder()

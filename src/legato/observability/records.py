@@ -1,6 +1,7 @@
 """One record per step: what was asked, what ran, and why. Owns the ring of recent records and the counts over all."""
 
 from collections import Counter, deque
+from itertools import islice
 
 from msgspec import Struct
 
@@ -42,6 +43,15 @@ class StepLog:
         self.padding_tokens = 0
         self.waited_us = 0.0
         """Microseconds that the host waited for the device to end a step."""
+
+    @property
+    def num_records(self) -> int:
+        """Records ever added."""
+        return sum(self.steps.values())
+
+    def last(self, count: int) -> tuple[StepRecord, ...]:
+        """Return the last ``count`` records that are still held, oldest first."""
+        return tuple(islice(self.recent, max(0, len(self.recent) - count), None))
 
     def add(self, record: StepRecord) -> None:
         """Append one record and count it."""

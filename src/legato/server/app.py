@@ -11,10 +11,11 @@ from legato.config.server import ServerOptions
 from legato.engine.async_engine import AsyncLLM
 from legato.errors import LegatoError
 from legato.observability.metrics import Metrics
-from legato.server import chat, completions, operations, tokenizing
+from legato.server import chat, completions, operations, tokenizing, ui_routes
 from legato.server.admission import Admission
-from legato.server.auth import RequireApiKey
+from legato.server.auth import OPEN_PATHS, RequireApiKey
 from legato.server.errors import ApiError, handle
+from legato.server.live import Broadcaster
 from legato.server.state import ServerState
 from legato.server.token_text import TokenText
 
@@ -32,14 +33,18 @@ def create_app(llm: AsyncLLM, options: ServerOptions) -> FastAPI:
         admission=Admission(llm.config.scheduler.max_queue),
         speller=TokenText(llm.tokenizer),
         metrics=metrics,
+        live=Broadcaster(llm),
     )
     for module in (completions, chat, tokenizing, operations):
         app.include_router(module.router)
+    if options.ui:
+        app.include_router(ui_routes.router)
     for kind in (ApiError, LegatoError, HTTPException, RequestValidationError, Exception):
         app.add_exception_handler(kind, handle)
     app.add_exception_handler(ClientDisconnect, _nobody_listens)
     if options.api_key is not None:
-        app.add_middleware(RequireApiKey, key=options.api_key)
+        open_paths = OPEN_PATHS | ui_routes.OPEN_PATHS if options.ui else OPEN_PATHS
+        app.add_middleware(RequireApiKey, key=options.api_key, open_paths=open_paths)
     return app
 
 

@@ -12,13 +12,14 @@ OPEN_PATHS = frozenset({"/health"})
 class RequireApiKey:
     """Middleware: lets through requests that bring the key."""
 
-    def __init__(self, app: ASGIApp, *, key: str) -> None:
+    def __init__(self, app: ASGIApp, *, key: str, open_paths: frozenset[str] = OPEN_PATHS) -> None:
         self._app = app
+        self._open_paths = open_paths
         self._expected = f"Bearer {key}".encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection."""
-        if scope["type"] != "http" or scope["path"] in OPEN_PATHS or self._brings_key(scope):
+        if scope["type"] != "http" or scope["path"] in self._open_paths or self._brings_key(scope):
             await self._app(scope, receive, send)
             return
         message = "a valid API key is needed, as 'Authorization: Bearer KEY'"

@@ -26,6 +26,7 @@ from legato.engine.async_engine import AsyncLLM
 from legato.engine.engine_client import DEFAULT_FACTORY
 from legato.errors import ConfigError
 from legato.server.app import create_app
+from legato.server.live import Broadcaster
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 KEEP_ALIVE_S = 60
@@ -75,9 +76,13 @@ class _Lifecycle:
             await asyncio.sleep(LAST_WORDS_S)
 
     async def _serve(self, llm: AsyncLLM) -> int:
-        http = self._http = _Http(create_app(llm, self._options), self._options)
+        app = create_app(llm, self._options)
+        http = self._http = _Http(app, self._options)
         http.should_exit = self._told_to_end.is_set()  # by a signal that came with the engine's last word
-        tasks = [asyncio.ensure_future(self._watch_engine(llm)), asyncio.ensure_future(self._limit_drain(llm))]
+        tasks = [
+            asyncio.ensure_future(self._watch_engine(llm)),
+            asyncio.ensure_future(self._limit_drain(llm, app.state.legato.live)),
+        ]
         try:
             self._listener.listen(BACKLOG)  # from here on clients can connect, so that the log line is true
         except OSError as error:
@@ -122,8 +127,9 @@ class _Lifecycle:
             await asyncio.sleep(self._options.dead_engine_grace_s)
             self._http.should_exit = True
 
-    async def _limit_drain(self, llm: AsyncLLM) -> None:
+    async def _limit_drain(self, llm: AsyncLLM, live: Broadcaster) -> None:
         await self._told_to_end.wait()
+        live.close()  # whoever watches would hold the drain up to its end
         await asyncio.sleep(self._options.drain_timeout_s)
         logger.warning("the drain timeout is over; requests that still run end with an error")
         await llm.shutdown(drain=False)

@@ -11,6 +11,7 @@ from legato.engine.async_engine import AsyncLLM
 from legato.observability.metrics import Metrics
 from legato.server.admission import Admission
 from legato.server.errors import ApiError
+from legato.server.live import Broadcaster
 from legato.server.token_text import TokenText
 
 
@@ -23,6 +24,7 @@ class ServerState:
     admission: Admission
     speller: TokenText
     metrics: Metrics
+    live: Broadcaster
     started: int = field(default_factory=lambda: int(time.time()))
     """Seconds since the epoch."""
 
