@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from legato.attention.compilation import CompileProgress
+from legato.attention.planning import PlanningBackend, PreparedBatch
 from legato.attention.protocol import AttentionBackend, AttentionLayer, AttentionMetadata
 from legato.attention.setup import AttentionSetup
 from legato.errors import BackendError
@@ -92,6 +93,11 @@ def _call(
         cache_shape = (num_blocks, setup.block_size, model.num_kv_heads)
         cache = LayerCache(key=heads(*cache_shape), value=heads(*cache_shape))
         query, out = heads(query_len, model.num_heads), heads(query_len, model.num_heads)
+        if isinstance(backend, PlanningBackend) and backend.plans(metadata.query_len):
+            lengths = (query_len,)
+            backend.prepare(
+                PreparedBatch(num_reqs=1, query_len=metadata.query_len, query_lens=lengths, seq_lens=lengths)
+            )
         backend.forward(layer, query, cache, metadata, out)
 
     return run

@@ -21,6 +21,9 @@ class AttentionSetup:
     max_num_seqs: int
     drafter: ModelConfig | None = None
     """Whose layers stand in the same cache, where there are any."""
+    lengths_on_host: bool = True
+    """Whether the host knows every request's length when it launches a step: not where drafts are judged on the
+    device."""
 
     @property
     def models(self) -> tuple[ModelConfig, ...]:

@@ -13,13 +13,21 @@ def host_buffer(size: int, dtype: torch.dtype, device: torch.device) -> torch.Te
     return torch.empty(size, dtype=dtype, pin_memory=device.type != "cpu")
 
 
+def on_host(values: np.ndarray, device: torch.device) -> torch.Tensor:
+    """Return ``values`` as a host tensor that ``device`` can copy from without the host waiting.
+
+    ``values`` belong to the tensor afterwards: for the CPU it is the same memory.
+    """
+    host = torch.from_numpy(values)
+    return host if device.type == "cpu" else host.pin_memory()
+
+
 def upload(values: np.ndarray, device: torch.device) -> torch.Tensor:
     """Return ``values`` as a new tensor on ``device``; the copy is under way when this returns.
 
     ``values`` belong to the tensor afterwards: on the CPU it is the same memory.
     """
-    host = torch.from_numpy(values)
-    return host if device.type == "cpu" else host.pin_memory().to(device, non_blocking=True)
+    return on_host(values, device).to(device, non_blocking=True)
 
 
 def download(tensor: torch.Tensor) -> torch.Tensor:

@@ -142,6 +142,7 @@ def _attention_setup(
         max_model_len=scheduler.max_model_len + (0 if found is None else found.config.slack),
         max_num_seqs=scheduler.max_num_seqs,
         drafter=None if found is None else found.plan.model,
+        lengths_on_host=found is None,
     )
 
 

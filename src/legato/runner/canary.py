@@ -10,6 +10,7 @@ import torch
 
 from legato.graphs.key import GraphKey
 from legato.graphs.modes import GraphMode
+from legato.runner.attention_plans import prepare_made_up
 from legato.runner.inputs import StepShape
 from legato.runner.round_canary import install_round, round_results
 from legato.runner.round_program import RoundProgram
@@ -39,6 +40,7 @@ class Canary:
         for cache in self._program.caches.values():
             cache.key[0].fill_(float("nan") if poisoned else 0.0)
             cache.value[0].fill_(float("nan") if poisoned else 0.0)
+        prepare_made_up(self._program.planner, self._shape, self._batch)
 
     def results(self) -> dict[str, torch.Tensor]:
         """Return what the run left for the real requests, and all rows: those of others must be untouched."""

@@ -23,6 +23,7 @@ from legato.graphs.modes import GraphMode, Stage
 from legato.graphs.segments import SegmentedCapture
 from legato.observability.reasons import Reason
 from legato.observability.trace import NO_TRACE, Tracer
+from legato.runner.attention_plans import prepare_made_up
 from legato.runner.canary import Canary, difference
 from legato.runner.inputs import StepShape
 from legato.runner.round_program import RoundProgram
@@ -128,6 +129,7 @@ class GraphCapturer:
             self._run(key, shape, None)
             expected = results()
         install(capturing, shape, program.buffers, program.state)
+        prepare_made_up(program.planner, shape, capturing)
         started = time.perf_counter()
         try:
             with self._trace.span("capture"):

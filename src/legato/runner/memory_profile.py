@@ -13,6 +13,7 @@ from legato.graphs.captured import GraphStore
 from legato.graphs.catalog import Catalog
 from legato.graphs.estimate import estimate_bytes, sample_keys
 from legato.graphs.modes import SamplerVariant
+from legato.runner.attention_plans import prepare_made_up
 from legato.runner.graph_capture import DroppedKey, GraphCapturer, frozen_garbage_collection
 from legato.runner.inputs import StepShape
 from legato.runner.step_program import StepProgram
@@ -67,7 +68,9 @@ def profile_memory(
 def _activation_bytes(device: Device, program: StepProgram, limits: SyntheticLimits, shape: StepShape) -> int:
     """Run one step without graphs and return what the allocator kept of it."""
     device.release_unused_memory()
-    install(make_batch(shape, limits, seed=0), shape, program.buffers, program.state)
+    batch = make_batch(shape, limits, seed=0)
+    install(batch, shape, program.buffers, program.state)
+    prepare_made_up(program.planner, shape, batch)
     try:
         program.forward(shape)
         program.head(shape, SamplerVariant.GENERAL)

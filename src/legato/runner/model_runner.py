@@ -27,6 +27,7 @@ from legato.graphs.modes import GraphMode, SamplerVariant
 from legato.observability.reasons import Reason
 from legato.observability.records import StepLog, StepRecord
 from legato.observability.trace import NO_TRACE, Tracer
+from legato.runner.attention_plans import prepare_step
 from legato.runner.buffers import FROM_STATE, NUM_STAGING_ARRAYS
 from legato.runner.graph_capture import CaptureProgress, DroppedKey, GraphCapturer
 from legato.runner.inputs import StepShape
@@ -65,6 +66,7 @@ class ModelRunner:
         self._program = program
         self._rounds = program if isinstance(program, RoundProgram) else None
         """The program where it drafts."""
+        self._planner = program.planner
         self.limits = limits
         self._log = log
         self._trace = trace
@@ -121,6 +123,8 @@ class ModelRunner:
             self._program.buffers.swap_staging()
             self._apply_row_changes(batch)
             self._fill_inputs(plan, batch)
+            if self._planner is not None:
+                prepare_step(self._planner, plan, batch)
         with self._trace.span("forward" if plan.key is None else "replay"):
             self._run(plan)
         with self._trace.span("sample"):

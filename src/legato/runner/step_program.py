@@ -10,6 +10,7 @@ from typing import Protocol
 
 import torch
 
+from legato.attention.planning import PlanningBackend
 from legato.attention.protocol import AttentionBackend, AttentionContext, AttentionMetadata
 from legato.graphs.modes import SamplerVariant
 from legato.graphs.segments import SegmentedCapture
@@ -57,6 +58,8 @@ class StepProgram:
     ) -> None:
         self.model = model
         self.backend = backend
+        self.planner = backend if isinstance(backend, PlanningBackend) else None
+        """The backend, where it is to be told of batches before they run."""
         self.caches = caches
         self.buffers = buffers
         self.state = state

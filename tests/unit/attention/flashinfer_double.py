@@ -1,23 +1,40 @@
-"""FlashInfer's two entry points as its documentation describes them, in plain torch on the CPU.
+"""FlashInfer's entry points as its documentation describes them, in plain torch on the CPU.
 
 It stands in for the library, not for our code: it reads every argument the way the kernels do (page lists, bit masks,
-scales, windows), so that a wrong argument gives a wrong result.
+scales, windows), so that a wrong argument gives a wrong result. A plan is refused where the library refuses it, and
+where the host memory that it is written to may still be copied from.
 """
 
+from collections import deque
+from itertools import pairwise
 from types import ModuleType
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 PLANS: list[dict[str, Any]] = []
 """What each call of ``plan`` was given, the latest last."""
+UNDER_WAY: deque[tuple[int, ...]] = deque(maxlen=1)
+"""Host memory that the latest plan is copied from, on a device that is one step behind."""
+
+
+def copy_to_device(*host: torch.Tensor) -> None:
+    """Note the copies of one plan; refuse memory that those of the plan before are still made from."""
+    if _get_current_dispatch_mode() is not None:
+        raise RuntimeError("operation not permitted when stream is capturing")
+    addresses = tuple(tensor.data_ptr() for tensor in host)
+    assert not set(addresses) & set(*UNDER_WAY), "a plan is overwritten before it is copied"
+    UNDER_WAY.append(addresses)
 
 
 def modules() -> dict[str, ModuleType]:
     """Return what to put into ``sys.modules``."""
     PLANS.clear()
+    UNDER_WAY.clear()
     package, decode, prefill = (ModuleType(name) for name in ("flashinfer", "flashinfer.decode", "flashinfer.prefill"))
     decode.trtllm_batch_decode_with_kv_cache = trtllm_batch_decode_with_kv_cache  # type: ignore[attr-defined]
+    decode.BatchDecodeWithPagedKVCacheWrapper = BatchDecodeWithPagedKVCacheWrapper  # type: ignore[attr-defined]
     prefill.BatchPrefillWithPagedKVCacheWrapper = BatchPrefillWithPagedKVCacheWrapper  # type: ignore[attr-defined]
     return {module.__name__: module for module in (package, decode, prefill)}
 
@@ -107,6 +124,7 @@ class BatchPrefillWithPagedKVCacheWrapper:
     def __init__(self, float_workspace_buffer: torch.Tensor, kv_layout: str, *, backend: str) -> None:
         assert kv_layout == "NHD"
         assert backend == "fa2", "what `auto` stands for on Hopper is not deterministic"
+        self.page_locked = torch.zeros(16, dtype=torch.int32)
 
     def plan(
         self,
@@ -131,6 +149,7 @@ class BatchPrefillWithPagedKVCacheWrapper:
         self.starts, self.page_starts, self.last = (array.tolist() for array in host)
         self.pages, self.page_size, self.window_left = paged_kv_indices.long(), page_size, window_left
         assert max_token_per_sequence >= int(qo_indptr.diff().max())
+        copy_to_device(self.page_locked)  # the arrays are kept by their allocator
         PLANS.append({"starts": self.starts, "window_left": window_left, "dtype": q_data_type})
 
     def run(
@@ -148,3 +167,102 @@ class BatchPrefillWithPagedKVCacheWrapper:
             keys, values = (cache[pages].flatten(0, 1)[:seq_len] for cache in paged_kv_cache)
             visible = causal(end - begin, seq_len, self.window_left)
             out[begin:end] = attend(q[begin:end], keys, values, visible, q_scale * q.shape[-1] ** -0.5)
+
+
+class BatchDecodeWithPagedKVCacheWrapper:
+    """One token per request, in graphs: kernels read the caller's lists and the plan in device memory."""
+
+    def __init__(
+        self,
+        float_workspace_buffer: torch.Tensor,
+        kv_layout: str,
+        *,
+        use_cuda_graph: bool,
+        use_tensor_cores: bool,
+        paged_kv_indptr_buffer: torch.Tensor,
+        paged_kv_indices_buffer: torch.Tensor,
+        paged_kv_last_page_len_buffer: torch.Tensor,
+        backend: str,
+    ) -> None:
+        assert kv_layout == "NHD"
+        assert use_cuda_graph
+        assert use_tensor_cores, "without them there are kernels for some numbers of heads alone"
+        assert backend == "fa2"
+        assert len(paged_kv_indptr_buffer) == len(paged_kv_last_page_len_buffer) + 1
+        self.page_starts, self.pages = paged_kv_indptr_buffer, paged_kv_indices_buffer
+        self.last_page_len = paged_kv_last_page_len_buffer
+        self.plan_memory, self.page_locked = torch.zeros(0, dtype=torch.uint8), torch.zeros(0, dtype=torch.uint8)
+
+    def reset_workspace_buffer(self, float_workspace_buffer: torch.Tensor, int_workspace_buffer: torch.Tensor) -> None:
+        self.plan_memory = int_workspace_buffer
+        self.page_locked = torch.zeros_like(int_workspace_buffer)
+
+    def plan(
+        self,
+        indptr: torch.Tensor,
+        indices: torch.Tensor,
+        last_page_len: torch.Tensor,
+        num_qo_heads: int,
+        num_kv_heads: int,
+        head_dim: int,
+        page_size: int,
+        *,
+        window_left: int,
+        q_data_type: torch.dtype,
+    ) -> None:
+        if len(last_page_len) != len(self.last_page_len):
+            raise ValueError("The batch size should be fixed in cudagraph mode")
+        if len(indices) > len(self.pages):
+            raise ValueError("The size of indices should be less than or equal to the allocated buffer")
+        assert all(array.device.type == "cpu" and array.dtype == torch.int32 for array in (indptr, last_page_len))
+        copy_to_device(self.page_locked, indptr, last_page_len)
+        self.page_starts.copy_(indptr)
+        self.last_page_len.copy_(last_page_len)
+        self.pages[: len(indices)].copy_(indices)
+        plan = torch.tensor([len(last_page_len), *indptr.diff().tolist()], dtype=torch.int32).view(torch.uint8)
+        self.page_locked[: len(plan)] = plan
+        self.plan_memory.copy_(self.page_locked)
+        self.window_left, self.page_size = window_left, page_size
+        PLANS.append({"pages": indptr.tolist(), "window_left": window_left, "dtype": q_data_type})
+
+    def run(
+        self,
+        q: torch.Tensor,
+        paged_kv_cache: tuple[torch.Tensor, torch.Tensor],
+        *,
+        q_scale: float,
+        out: torch.Tensor,
+    ) -> None:
+        assert q.shape == out.shape
+        assert len(q) == len(self.last_page_len)
+        scale = q_scale * q.shape[-1] ** -0.5
+        lists = (self.page_starts, self.pages, self.last_page_len, self.plan_memory)
+        torch.ops.flashinfer_double.planned_decode(q, *paged_kv_cache, *lists, scale, self.window_left, out)
+
+
+def _planned_decode(
+    query: torch.Tensor,
+    key_cache: torch.Tensor,
+    value_cache: torch.Tensor,
+    page_starts: torch.Tensor,
+    pages: torch.Tensor,
+    last_page_len: torch.Tensor,
+    plan: torch.Tensor,
+    scale: float,
+    window_left: int,
+    out: torch.Tensor,
+) -> None:
+    num_reqs, page_size = len(query), key_cache.shape[1]
+    planned = plan[: 4 * (num_reqs + 1)].view(torch.int32).tolist()
+    assert planned == [num_reqs, *page_starts.diff().tolist()], "the plan is that of another batch"
+    for index, (begin, end) in enumerate(pairwise(page_starts.tolist())):
+        seq_len = (end - begin - 1) * page_size + int(last_page_len[index])
+        keys, values = (cache[pages[begin:end].long()].flatten(0, 1)[:seq_len] for cache in (key_cache, value_cache))
+        out[index : index + 1] = attend(query[index, None], keys, values, causal(1, seq_len, window_left), scale)
+
+
+_LIBRARY.define(
+    "planned_decode(Tensor query, Tensor key_cache, Tensor value_cache, Tensor page_starts, Tensor pages, "
+    "Tensor last_page_len, Tensor plan, float scale, int window_left, Tensor(a!) out) -> ()"
+)
+_LIBRARY.impl("planned_decode", _planned_decode, "CPU")

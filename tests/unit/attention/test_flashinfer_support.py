@@ -43,6 +43,7 @@ def setup(device: DeviceFacts, **fields: Any) -> AttentionSetup:
         block_size=values["block_size"],
         max_model_len=4096,
         max_num_seqs=256,
+        lengths_on_host=values.get("lengths_on_host", True),
     )
 
 
@@ -67,15 +68,20 @@ def support(given: AttentionSetup, window: int | None = None) -> Support:
         (HOPPER, {}, 512, ONE, "one query token alone"),
         (RTX_5090, {}, 512, ONE, "one query token alone"),
         (B200, {}, 512, UNIFORM, "TRTLLM-gen"),
-        (HOPPER, {"block_size": 8}, None, NEVER, "no blocks of 8"),
-        (HOPPER, {"block_size": 256}, None, NEVER, "no blocks of 256"),
-        (B200, {"block_size": 128}, None, NEVER, "no blocks of 128"),
-        (B200, {"head_dim": 256}, None, NEVER, "no head size 256"),
-        (HOPPER, {"num_heads": 64, "num_kv_heads": 1}, None, NEVER, "32 query heads to a key head, not 64"),
-        (B200, {"num_heads": 32, "num_kv_heads": 1}, None, NEVER, "16 query heads to a key head, not 32"),
-        (AMPERE, {}, None, NEVER, "this is a GPU (sm80)"),
-        (ADA, {}, None, NEVER, "this is a GPU (sm89)"),
-        (THOR, {}, None, NEVER, "this is a GPU (sm110)"),
+        (HOPPER, {"block_size": 8}, None, ONE, "no blocks of 8"),
+        (HOPPER, {"block_size": 256}, None, ONE, "no blocks of 256"),
+        (B200, {"block_size": 128}, None, ONE, "no blocks of 128"),
+        (B200, {"head_dim": 256}, None, ONE, "no head size 256"),
+        (HOPPER, {"num_heads": 64, "num_kv_heads": 1}, None, ONE, "32 query heads to a key head, not 64"),
+        (B200, {"num_heads": 32, "num_kv_heads": 1}, None, ONE, "16 query heads to a key head, not 32"),
+        (AMPERE, {}, None, ONE, "this is a GPU (sm80)"),
+        (ADA, {}, None, ONE, "this is a GPU (sm89)"),
+        (THOR, {}, None, ONE, "this is a GPU (sm110)"),
+        (AMPERE, {}, 512, ONE, "single tokens are planned on the host before each replay"),
+        (HOPPER, {"block_size": 8}, 512, ONE, "single tokens are planned on the host before each replay"),
+        (AMPERE, {"lengths_on_host": False}, None, NEVER, "the host does not know behind drafts"),
+        (HOPPER, {"block_size": 8, "lengths_on_host": False}, 512, NEVER, "the host does not know behind drafts"),
+        (HOPPER, {"lengths_on_host": False}, None, UNIFORM, "XQA"),
     ],
 )
 def test_the_level_follows_from_gpu_heads_blocks_and_window(
@@ -138,10 +144,10 @@ def test_the_backend_asks_the_same_table() -> None:
 @pytest.mark.parametrize("device", [HOPPER, RTX_5090, B200, AMPERE])
 @pytest.mark.parametrize("window", [None, 100])
 @pytest.mark.parametrize("query_len", [1, 2, 8])
-def test_graphs_are_promised_exactly_for_what_a_kernel_takes(
+def test_graphs_without_plans_are_promised_exactly_for_what_a_kernel_takes(
     device: DeviceFacts, window: int | None, query_len: int
 ) -> None:
-    given = setup(device)
+    given = setup(device, lengths_on_host=False)
     kernel = uniform_kernel(given, spec_of(given, window))
     served = kernel is not None and takes(kernel, query_len=query_len, window=window)
     assert served == (support(given, window).level >= (ONE if query_len == 1 else UNIFORM))

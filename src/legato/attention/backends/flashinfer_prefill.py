@@ -1,7 +1,8 @@
 """FlashInfer's paged prefill for any mix of query lengths. Owns its plans; runs eagerly only, never inside a capture.
 
-FlashInfer plans on the host, from lengths. They are read from the step's own metadata, once a step, and not taken from
-the scheduler: a step that follows accepted drafts has lengths that only the device knows.
+FlashInfer plans on the host, from lengths. A step that was prepared is planned from what the host knows, and waits for
+nothing. One that was not, as behind accepted drafts whose number only the device knows, reads them from its own
+metadata, once.
 """
 
 from dataclasses import dataclass
@@ -10,9 +11,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from legato.attention.planning import PreparedBatch
 from legato.attention.protocol import AttentionLayer, AttentionMetadata
 from legato.attention.setup import AttentionSetup
 from legato.config.model import ModelConfig
+from legato.device.host_memory import on_host, upload
 from legato.kvcache.storage import LayerCache
 
 _KERNELS = "fa2"
@@ -40,19 +43,29 @@ class PageTable:
 
 
 class PlannedPrefill:
-    """One wrapper per attention window, planned at most once a step."""
+    """Two wrappers per attention window, which take turns, one of them planned at most once a step.
 
-    def __init__(self, setup: AttentionSetup) -> None:
+    Each has page-locked memory of its own, from which the plan of the step before may still have to be copied.
+    """
+
+    def __init__(self, setup: AttentionSetup, workspace: torch.Tensor) -> None:
+        """``workspace`` uint8, for partial results, of :func:`workspace_bytes` at least."""
         self._setup = setup
         self._dtype = getattr(torch, setup.dtype)
-        # One layer uses it at a time, so that all wrappers share it.
-        self._workspace = torch.zeros(workspace_bytes(setup), dtype=torch.uint8, device=torch.device(setup.device.kind))
-        self._wrappers: dict[int | None, Any] = {}
+        self._workspace = workspace
+        self._wrappers: dict[int | None, tuple[Any, ...]] = {}
+        self._turn = 0
+        self._prepared: PreparedBatch | None = None
+        """The batch of the next step, until that has begun."""
         self._planned: set[int | None] = set()
         """Windows that are planned for the current step."""
         self._metadata: AttentionMetadata | None = None
         self._last_layer = -1
         self._pages: PageTable | None = None
+
+    def prepare(self, batch: PreparedBatch) -> None:
+        """Take the next step's lengths from ``batch``."""
+        self._prepared = batch
 
     def attend(
         self,
@@ -76,19 +89,20 @@ class PlannedPrefill:
         )
 
     def _pages_of(self, layer: AttentionLayer, metadata: AttentionMetadata) -> PageTable:
-        """Return the step's pages, read from the device at its first layer.
+        """Return the step's pages, found at its first layer: from the prepared batch, else read from the device.
 
         Layers come in order, and segments of a graph pass the same metadata object at each replay: a step has begun
         where the object is another one or the layer does not follow the last.
         """
         if self._pages is None or metadata is not self._metadata or layer.index <= self._last_layer:
-            lengths = torch.cat([metadata.query_start_loc, metadata.seq_lens]).cpu().numpy()
-            starts, seq_lens = np.split(lengths, [metadata.num_reqs + 1])
+            prepared, self._prepared = self._prepared, None
+            starts, seq_lens = _lengths_on_device(metadata) if prepared is None else _lengths_on_host(prepared)
             self._pages = page_table(
                 starts, seq_lens, max_blocks=metadata.block_table.shape[1], block_size=self._setup.block_size
             )
             self._metadata = metadata
             self._planned.clear()
+            self._turn = 1 - self._turn
         self._last_layer = layer.index
         return self._pages
 
@@ -96,16 +110,18 @@ class PlannedPrefill:
         if window not in self._wrappers:
             from flashinfer.prefill import BatchPrefillWithPagedKVCacheWrapper  # type: ignore[import-not-found]
 
-            self._wrappers[window] = BatchPrefillWithPagedKVCacheWrapper(self._workspace, "NHD", backend=_KERNELS)
-        return self._wrappers[window]
+            self._wrappers[window] = tuple(
+                BatchPrefillWithPagedKVCacheWrapper(self._workspace, "NHD", backend=_KERNELS) for _ in range(2)
+            )
+        return self._wrappers[window][self._turn]
 
     def _plan(self, wrapper: Any, layer: AttentionLayer, metadata: AttentionMetadata, pages: PageTable) -> None:
-        cells = torch.from_numpy(pages.cells).to(metadata.block_table.device)
+        device = metadata.block_table.device
         wrapper.plan(
-            torch.from_numpy(pages.query_start),
-            torch.from_numpy(pages.page_start),
-            metadata.block_table.flatten().index_select(0, cells),
-            torch.from_numpy(pages.last_page_len),
+            on_host(pages.query_start, device),
+            on_host(pages.page_start, device),
+            metadata.block_table.flatten().index_select(0, upload(pages.cells, device)),
+            on_host(pages.last_page_len, device),
             layer.num_heads,
             layer.num_kv_heads,
             layer.head_dim,
@@ -115,6 +131,18 @@ class PlannedPrefill:
             q_data_type=self._dtype,
             max_token_per_sequence=int(np.diff(pages.query_start).max()),
         )
+
+
+def _lengths_on_device(metadata: AttentionMetadata) -> tuple[np.ndarray, np.ndarray]:
+    """Return ``query_start_loc`` and ``seq_lens``, for which the host waits; an error inside a capture."""
+    lengths = torch.cat([metadata.query_start_loc, metadata.seq_lens]).cpu().numpy()
+    starts, seq_lens = np.split(lengths, [metadata.num_reqs + 1])
+    return starts, seq_lens
+
+
+def _lengths_on_host(batch: PreparedBatch) -> tuple[np.ndarray, np.ndarray]:
+    """Return ``query_start_loc`` and ``seq_lens`` of the real requests, which come before the padded ones."""
+    return np.cumsum((0, *batch.query_lens), dtype=np.int32), np.array(batch.seq_lens, dtype=np.int32)
 
 
 def workspace_bytes(setup: AttentionSetup) -> int:

@@ -77,13 +77,22 @@ def decide(setup: AttentionSetup, spec: KVSpec, installation: Installation) -> S
     planned = "other batches are planned on the host, between the segments of piecewise graphs"
     obstacles = uniform_obstacles(setup, spec)
     if obstacles:
-        return Support(level=GraphSupport.NEVER, reason=f"no kernel for graphs: {'; '.join(obstacles)}; {planned}")
+        return _planned_support(setup, f"no kernel reads lengths on the device: {'; '.join(obstacles)}", planned)
     kernel = _KERNELS[setup.device.capability[0]]
     if isinstance(spec, SlidingWindowSpec) and not LIMITS[kernel].windows_of_many_tokens:
         one = f"{kernel} keeps to a window with one query token alone"
         return Support(level=GraphSupport.UNIFORM_SINGLE_TOKEN, reason=f"{one}; {planned}")
     several = f"{kernel} takes several query tokens and reads lengths on the device"
     return Support(level=GraphSupport.UNIFORM, reason=f"{several}; {planned}")
+
+
+def _planned_support(setup: AttentionSetup, why: str, others: str) -> Support:
+    """Return how far decoding with a plan goes, which is renewed before each replay from lengths on the host."""
+    if not setup.lengths_on_host:
+        unknown = "a plan needs lengths, which the host does not know behind drafts"
+        return Support(level=GraphSupport.NEVER, reason=f"{why}; {unknown}; {others}")
+    one = "single tokens are planned on the host before each replay"
+    return Support(level=GraphSupport.UNIFORM_SINGLE_TOKEN, reason=f"{why}; {one}; {others}")
 
 
 def uniform_kernel(setup: AttentionSetup, spec: FullAttentionSpec) -> UniformKernel | None:
