@@ -147,7 +147,7 @@ def measure_loop(
         requests_per_s=workload.num_requests / seconds,
         ttft_ms=Latencies.of([request.first - request.added for request in requests]),
         tpot_ms=Latencies.of([_seconds_per_token(request) for request in requests]),
-        shares=_shares(before, engine.counts(), num_input + num_output - len(requests), seconds),
+        shares=shares_between(before, engine.counts(), num_input + num_output - len(requests), seconds),
     )
 
 
@@ -155,7 +155,9 @@ def _seconds_per_token(request: _Request) -> float:
     return (request.last - request.first) / max(1, request.num_tokens - 1)
 
 
-def _shares(before: StepCounts | None, after: StepCounts | None, num_tokens: int, seconds: float) -> StepShares | None:
+def shares_between(
+    before: StepCounts | None, after: StepCounts | None, num_tokens: int, seconds: float
+) -> StepShares | None:
     """Return the shares between two counts, of steps that computed ``num_tokens`` tokens of requests."""
     if before is None or after is None:
         return None

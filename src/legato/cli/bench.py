@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 from rich.console import Console
 
-from legato.cli import bench_tables
+from legato.cli import bench_serve, bench_tables
 from legato.cli.bench_engines import contestants, resolved_config, stepped_engines
 from legato.cli.bench_options import LatencyOptions, ModesOptions, OutputOptions, StartupOptions, ThroughputOptions
 from legato.cli.bench_progress import measuring
@@ -29,6 +29,9 @@ app = typer.Typer(help="Measure speed, beside a peer in the same run.", no_args_
 @app.callback()
 def group() -> None:
     """Measure speed, beside a peer in the same run."""
+
+
+app.command("serve")(takes_options(bench_serve.serve))
 
 
 @app.command()

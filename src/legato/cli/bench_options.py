@@ -19,7 +19,7 @@ class OutputOptions:
     """Where the rows go."""
 
     json: bool = option(False, "Print the rows as JSON on standard output, without tables.", panel=RESULT)
-    output: str | None = option(None, "File for the rows, as JSON.", metavar="FILE", panel=RESULT)
+    output: str | None = option(None, "File for the rows, as JSON.", metavar="FILE", panel=RESULT, aliases=("--save",))
     append: bool = option(False, "Keep the rows that the file has: several commands make one file.", panel=RESULT)
 
 

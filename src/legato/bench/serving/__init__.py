@@ -1,0 +1,1 @@
+"""Load on a server with OpenAI's interface, and what its clients see."""

@@ -1,0 +1,85 @@
+"""A server of our own for the time of a measurement: a child process, told of its port and stopped at the end.
+
+Owns the process and its log; knows no option of the engine.
+"""
+
+import os
+import queue
+import re
+import signal
+import subprocess
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from legato.errors import EngineDeadError
+
+STOP_S = 15.0
+LAST_LINES = 15
+_SERVING = re.compile(r"serving .* at (http://\S+)")
+
+
+@contextmanager
+def running_server(command: Sequence[str], report: Callable[[str], None] = lambda _: None) -> Iterator[str]:
+    """Start a server by ``command``, wait until it serves, yield its address, and stop it.
+
+    ``report`` is told each line of its log until it serves. Raises EngineDeadError, with the log's last lines, where
+    it ends instead.
+    """
+    # A session of its own: Ctrl-C in the terminal is for the measurement, which then stops the server.
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    log = _Log(process)
+    try:
+        yield log.address(report)
+    finally:
+        _stop(process)
+        log.reader.join(STOP_S)
+
+
+class _Log:
+    """Reads a process's log to its end, so that it is never blocked by a full pipe."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self._process = process
+        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._serving = False
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+
+    def address(self, report: Callable[[str], None]) -> str:
+        last: deque[str] = deque(maxlen=LAST_LINES)
+        while (line := self._lines.get()) is not None:
+            last.append(line)
+            report(line)
+            if found := _SERVING.search(line):
+                return found[1]
+        code = self._process.wait()
+        raise EngineDeadError("the server did not start", {"found": f"exit status {code}", "output": "\n".join(last)})
+
+    def _read(self) -> None:
+        assert self._process.stderr is not None
+        with self._process.stderr as lines:
+            for line in lines:
+                if not self._serving:
+                    self._lines.put(line.rstrip())
+                    self._serving = bool(_SERVING.search(line))
+        self._lines.put(None)
+
+
+def _stop(process: "subprocess.Popen[str]") -> None:
+    """End the server and its engine: by SIGTERM, which drains; by SIGKILL where that takes too long."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if process.poll() is None:
+            os.killpg(process.pid, number)
+            deadline = time.monotonic() + STOP_S
+            while process.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.05)
