@@ -19,6 +19,18 @@ class ServerOptions:
         panel=SERVER,
     )
     ui: bool = option(True, "Serve the live page at /ui.", panel=SERVER)
+    tool_call_parser: str = option(
+        "auto",
+        "How the model writes tool calls; auto: as its chat template tells.",
+        choices=("auto", "llama3", "hermes", "none"),
+        panel=SERVER,
+    )
+    reasoning_parser: str = option(
+        "auto",
+        "How the model marks its reasoning; auto: as its chat template tells.",
+        choices=("auto", "think", "none"),
+        panel=SERVER,
+    )
     max_body_bytes: int = option(16 * 1024 * 1024, "Largest request body.", panel=SERVER)
     drain_timeout_s: float = option(30.0, "Seconds that running requests have to finish after SIGTERM.", panel=SERVER)
     dead_engine_grace_s: float = option(

@@ -43,6 +43,8 @@ class Conversation:
     messages: Sequence[Mapping[str, Any]]
     add_generation_prompt: bool = True
     template_variables: Mapping[str, Any] = field(default_factory=dict)
+    answer_start: str = ""
+    """Text that the answer has to continue; it counts as part of the prompt."""
 
 
 class AsyncLLM:
@@ -182,9 +184,10 @@ class AsyncLLM:
         return text, special
 
     def _chat_prompt(self, chat: Conversation) -> str:
-        return self._inputs.chat_prompt(
+        prompt = self._inputs.chat_prompt(
             chat.messages, add_generation_prompt=chat.add_generation_prompt, **chat.template_variables
         )
+        return prompt + chat.answer_start
 
     def _with_bad_words(self, params: SamplingParams, words: Sequence[str]) -> SamplingParams:
         if not words:

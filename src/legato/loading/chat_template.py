@@ -33,6 +33,7 @@ class ChatTemplate:
     """A compiled template with the special tokens that it may name."""
 
     def __init__(self, text: str, special_tokens: Mapping[str, str]) -> None:
+        self.text = text
         self.special_tokens = dict(special_tokens)
         try:
             self._template = _environment().from_string(text)

@@ -16,6 +16,7 @@ from legato.server.admission import Admission
 from legato.server.auth import OPEN_PATHS, RequireApiKey
 from legato.server.errors import ApiError, handle
 from legato.server.live import Broadcaster
+from legato.server.parsers.registry import MessageStyle
 from legato.server.state import ServerState
 from legato.server.token_text import TokenText
 
@@ -34,6 +35,7 @@ def create_app(llm: AsyncLLM, options: ServerOptions) -> FastAPI:
         speller=TokenText(llm.tokenizer),
         metrics=metrics,
         live=Broadcaster(llm),
+        style=_message_style(llm, options),
     )
     for module in (completions, chat, tokenizing, operations):
         app.include_router(module.router)
@@ -46,6 +48,15 @@ def create_app(llm: AsyncLLM, options: ServerOptions) -> FastAPI:
         open_paths = OPEN_PATHS | ui_routes.OPEN_PATHS if options.ui else OPEN_PATHS
         app.add_middleware(RequireApiKey, key=options.api_key, open_paths=open_paths)
     return app
+
+
+def _message_style(llm: AsyncLLM, options: ServerOptions) -> MessageStyle:
+    template = None if llm.tokenizer is None else llm.tokenizer.chat_template
+    return MessageStyle.of(
+        tool_calls=options.tool_call_parser,
+        reasoning=options.reasoning_parser,
+        template="" if template is None else template.text,
+    )
 
 
 async def _nobody_listens(_: Request, __: Exception) -> Response:

@@ -2,19 +2,21 @@
 
 import time
 import uuid
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Request
 from msgspec import UNSET
 from starlette.responses import Response
 
 from legato.flow.request_output import CompletionOutput
+from legato.flow.request_update import FinishReason
 from legato.server.answer import Choice
 from legato.server.body import body_of
 from legato.server.conversation import conversation
 from legato.server.generation import respond
 from legato.server.job import job_of
 from legato.server.logprobs import chat_logprobs, prompt_logprobs
+from legato.server.message import MessageReader
 from legato.server.params import chat_params
 from legato.server.requests import ChatBody
 from legato.server.responses import (
@@ -24,10 +26,10 @@ from legato.server.responses import (
     ChatChunkChoice,
     ChatDelta,
     ChatLogprobs,
-    ChatMessage,
     Usage,
 )
 from legato.server.state import ServerState, state_of
+from legato.server.tools import ToolUse, tool_use
 
 router = APIRouter()
 
@@ -39,24 +41,30 @@ async def chat(
     state: Annotated[ServerState, Depends(state_of)],
 ) -> Response:
     """Continue a conversation."""
+    tools = tool_use(body, state.style)
     prompt = conversation(
         body.messages,
         add_generation_prompt=body.add_generation_prompt,
         template_variables=body.chat_template_kwargs,
+        tools=tools,
     )
     params = chat_params(body, max_logprobs=state.llm.config.max_logprobs)
     job = job_of(body, f"chatcmpl-{uuid.uuid4().hex}", [prompt], params)
-    return await respond(request, state, job, ChatFormat(job.request_id, body, state))
+    return await respond(request, state, job, ChatFormat(job.request_id, body, state, tools))
 
 
 class ChatFormat:
     """Chat: a stream's chunks carry deltas of the message, the first of them its role."""
 
-    def __init__(self, request_id: str, body: ChatBody, state: ServerState) -> None:
+    def __init__(self, request_id: str, body: ChatBody, state: ServerState, tools: ToolUse) -> None:
         self._request_id = request_id
         self._body = body
         self._model = state.model_name
         self._speller = state.speller
+        self._style = state.style
+        self._tools = tools
+        self._readers: dict[int, MessageReader] = {}
+        """Of a stream's choices, by their index."""
         self._created = int(time.time())
 
     def opening(self, choice: Choice) -> ChatChunk:
@@ -64,13 +72,19 @@ class ChatFormat:
         delta = ChatDelta(role="assistant", content="")
         return self._chunk([ChatChunkChoice(index=choice.index, delta=delta, logprobs=None, finish_reason=None)], None)
 
-    def chunk(self, choice: Choice, delta: CompletionOutput, usage: Usage | None) -> ChatChunk:
-        """Return what is new of a choice."""
+    def chunk(self, choice: Choice, delta: CompletionOutput, usage: Usage | None) -> ChatChunk | None:
+        """Return what is new of a choice; None while its text may still become part of a mark."""
+        reader = self._readers.get(choice.index)
+        if reader is None:
+            reader = self._readers[choice.index] = self._reader(choice)
+        new = reader.delta(delta.text, ended=delta.finish_reason is not None)
+        if new == ChatDelta() and delta.finish_reason is None and not self._tokens_wanted:
+            return None
         spelled = ChatChunkChoice(
             index=choice.index,
-            delta=ChatDelta(content=delta.text),
+            delta=new,
             logprobs=self._logprobs(delta),
-            finish_reason=delta.finish_reason,
+            finish_reason=_finish_reason(delta.finish_reason, reader),
             stop_reason=UNSET if delta.finish_reason is None else delta.stop_reason,
             token_ids=list(delta.token_ids) if self._body.return_token_ids else UNSET,
         )
@@ -94,12 +108,22 @@ class ChatFormat:
             prompt_token_ids=prompt.prompt_token_ids if body.return_token_ids else UNSET,
         )
 
+    @property
+    def _tokens_wanted(self) -> bool:
+        return bool(self._body.return_token_ids or self._body.logprobs)
+
+    def _reader(self, choice: Choice) -> MessageReader:
+        tools = self._tools
+        parser = self._style.parser(tools.names, prompt=choice.prompt.prompt or "", in_call=bool(tools.begun))
+        return MessageReader(parser, begun=tools.begun, parallel=tools.parallel)
+
     def _choice(self, choice: Choice) -> ChatChoice:
+        reader = self._reader(choice)
         return ChatChoice(
             index=choice.index,
-            message=ChatMessage(content=choice.text),
+            message=reader.whole(choice.text),
             logprobs=self._logprobs(choice),
-            finish_reason=choice.finish_reason,
+            finish_reason=_finish_reason(choice.finish_reason, reader),
             stop_reason=choice.stop_reason,
             token_ids=choice.token_ids if self._body.return_token_ids else UNSET,
         )
@@ -116,3 +140,7 @@ class ChatFormat:
             choices=choices,
             usage=usage if options is not None and options.include_usage else UNSET,
         )
+
+
+def _finish_reason(reason: FinishReason | None, reader: MessageReader) -> FinishReason | Literal["tool_calls"] | None:
+    return "tool_calls" if reason is FinishReason.STOP and reader.called else reason

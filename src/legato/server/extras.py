@@ -21,7 +21,7 @@ NO_BEARING = frozenset(
         "request_id",
     }
 )
-"""About accounts, storage and billing, or about tools that are not called anyway."""
+"""About accounts, storage and billing, or, in a completion, about tools that are not called anyway."""
 
 NEUTRAL: dict[str, tuple[Any, ...]] = {
     "audio": (),

@@ -30,8 +30,8 @@ class AnswerFormat(Protocol):
         """Return the chunk that comes before a choice's first tokens, if there is one."""
         ...
 
-    def chunk(self, choice: Choice, delta: CompletionOutput, usage: Usage | None) -> msgspec.Struct:
-        """Return the chunk for new text of a choice; ``choice`` includes it already."""
+    def chunk(self, choice: Choice, delta: CompletionOutput, usage: Usage | None) -> msgspec.Struct | None:
+        """Return the chunk for new text of a choice, which includes it already; None: there is nothing to tell yet."""
         ...
 
     def usage_chunk(self, usage: Usage) -> msgspec.Struct:
@@ -69,7 +69,9 @@ async def _events(answer: Answer, form: AnswerFormat, deltas: Deltas) -> AsyncGe
             if choice.just_opened and (opening := form.opening(choice)) is not None:
                 yield event(opening)
             if delta.text or delta.finish_reason is not None or answer.job.tokens_wanted:
-                yield event(form.chunk(choice, delta, answer.usage() if options.continuous_usage_stats else None))
+                chunk = form.chunk(choice, delta, answer.usage() if options.continuous_usage_stats else None)
+                if chunk is not None:
+                    yield event(chunk)
         if options.include_usage:
             yield event(form.usage_chunk(answer.usage()))
         yield DONE

@@ -90,7 +90,40 @@ class Message(BaseModel):
     model_config = ConfigDict(strict=True, extra="allow")
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[TextPart]
+    content: str | list[TextPart] | None = None
+    """None: an assistant's message that does nothing but call tools."""
+
+
+class NamedFunction(BaseModel):
+    """A function by its name."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    name: str
+
+
+class ToolChoice(Part):
+    """The one tool that must be called."""
+
+    type: Literal["function"]
+    function: NamedFunction
+
+
+class Function(BaseModel):
+    """A function that the model may call; all that is said of it is for the chat template."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
+    description: str | None = None
+    parameters: dict[str, JsonValue] | None = None
+
+
+class Tool(Part):
+    """A tool that the model may call."""
+
+    type: Literal["function"]
+    function: Function
 
 
 class ChatBody(GenerationBody):
@@ -102,6 +135,9 @@ class ChatBody(GenerationBody):
     top_logprobs: int | None = None
     add_generation_prompt: bool | None = None
     chat_template_kwargs: dict[str, JsonValue] | None = None
+    tools: list[Tool] | None = None
+    tool_choice: Literal["none", "auto", "required"] | ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
 
 
 class TokenizeBody(Body):

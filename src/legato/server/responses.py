@@ -3,6 +3,8 @@
 UNSET fields are left out; None is written as null, where OpenAI's clients expect one.
 """
 
+from typing import Literal
+
 import msgspec
 from msgspec import UNSET, UnsetType
 
@@ -92,10 +94,44 @@ class ChatLogprobs(msgspec.Struct, frozen=True, kw_only=True):
     refusal: None = None
 
 
+class FunctionCall(msgspec.Struct, frozen=True, kw_only=True):
+    """What is called."""
+
+    name: str
+    arguments: str
+    """JSON, as the model wrote it."""
+
+
+class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
+    """One call of a tool."""
+
+    id: str
+    type: str = "function"
+    function: FunctionCall
+
+
+class FunctionDelta(msgspec.Struct, frozen=True, kw_only=True):
+    """What is new of a call: its name comes first, once, then piece by piece its arguments."""
+
+    name: str | UnsetType = UNSET
+    arguments: str
+
+
+class ToolCallDelta(msgspec.Struct, frozen=True, kw_only=True):
+    """What is new of one call of a message; ``id`` and ``type`` come with its name."""
+
+    index: int
+    id: str | UnsetType = UNSET
+    type: str | UnsetType = UNSET
+    function: FunctionDelta
+
+
 class ChatMessage(msgspec.Struct, frozen=True, kw_only=True):
     """The message that was generated."""
 
-    content: str
+    content: str | None
+    reasoning_content: str | UnsetType = UNSET
+    tool_calls: list[ToolCall] | UnsetType = UNSET
     role: str = "assistant"
     refusal: None = None
 
@@ -105,6 +141,8 @@ class ChatDelta(msgspec.Struct, frozen=True, kw_only=True):
 
     role: str | UnsetType = UNSET
     content: str | UnsetType = UNSET
+    reasoning_content: str | UnsetType = UNSET
+    tool_calls: list[ToolCallDelta] | UnsetType = UNSET
 
 
 class ChatChoice(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,7 +151,7 @@ class ChatChoice(msgspec.Struct, frozen=True, kw_only=True):
     index: int
     message: ChatMessage
     logprobs: ChatLogprobs | None
-    finish_reason: FinishReason | None
+    finish_reason: FinishReason | Literal["tool_calls"] | None
     stop_reason: int | str | None
     token_ids: list[int] | UnsetType = UNSET
 
@@ -124,7 +162,7 @@ class ChatChunkChoice(msgspec.Struct, frozen=True, kw_only=True):
     index: int
     delta: ChatDelta
     logprobs: ChatLogprobs | None
-    finish_reason: FinishReason | None
+    finish_reason: FinishReason | Literal["tool_calls"] | None
     stop_reason: int | str | UnsetType | None = UNSET
     token_ids: list[int] | UnsetType = UNSET
 

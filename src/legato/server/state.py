@@ -12,6 +12,7 @@ from legato.observability.metrics import Metrics
 from legato.server.admission import Admission
 from legato.server.errors import ApiError
 from legato.server.live import Broadcaster
+from legato.server.parsers.registry import MessageStyle
 from legato.server.token_text import TokenText
 
 
@@ -25,6 +26,8 @@ class ServerState:
     speller: TokenText
     metrics: Metrics
     live: Broadcaster
+    style: MessageStyle
+    """How the model writes its messages."""
     started: int = field(default_factory=lambda: int(time.time()))
     """Seconds since the epoch."""
 
