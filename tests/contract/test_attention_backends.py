@@ -6,6 +6,7 @@ import pytest
 import torch
 from attention_cases import Case, Problem
 
+from legato.attention.planning import PlanningBackend, PreparedBatch
 from legato.attention.protocol import AttentionBackend
 from legato.attention.registry import ALIASES, BACKENDS, backends_named, load_backend
 from legato.attention.setup import AttentionSetup
@@ -91,6 +92,16 @@ def backend_for(name: str, case: Case, device: Device, dtype: torch.dtype) -> At
     return backend(setup)
 
 
+def prepare(backend: AttentionBackend, case: Case) -> None:
+    """Announce a case, as the runner does before a step, to a backend that plans on the host."""
+    if isinstance(backend, PlanningBackend) and backend.plans(case.width):
+        backend.prepare(
+            PreparedBatch(
+                num_reqs=case.num_reqs, query_len=case.width, query_lens=case.query_lens, seq_lens=case.seq_lens
+            )
+        )
+
+
 def attend(backend: AttentionBackend, problem: Problem) -> None:
     backend.forward(problem.case.layer, problem.query, problem.cache, problem.metadata, problem.out)
 
@@ -102,6 +113,10 @@ def check_eagerly(name: str, case: Case, device: Device, dtype: torch.dtype) -> 
         problem.load(data, seed)
         attend(backend, problem)
         problem.check(TOLERANCE[dtype])
+        problem.out.fill_(float("nan"))
+        prepare(backend, data)
+        attend(backend, problem)
+        problem.check(TOLERANCE[dtype])
 
 
 def check_replayed(name: str, case: Case, device: Device, dtype: torch.dtype) -> None:
@@ -111,7 +126,10 @@ def check_replayed(name: str, case: Case, device: Device, dtype: torch.dtype) ->
         pytest.skip(f"{name} on {device.facts.kind}: {level.name} does not capture such a batch")
     problem = Problem(case, dtype, device.torch_device)
     problem.load(case, 0)
+    prepare(backend, case)
     attend(backend, problem)
+    device.synchronize()
+    prepare(backend, case)
     capture = device.begin_capture()
     try:
         attend(backend, problem)
@@ -121,6 +139,7 @@ def check_replayed(name: str, case: Case, device: Device, dtype: torch.dtype) ->
     graph = capture.end()
     for seed, data in enumerate((case.rotated(), case, case.rotated().rotated()), start=1):
         problem.load(data, seed)
+        prepare(backend, data)
         graph.replay()
         device.synchronize()
         problem.check(TOLERANCE[dtype])

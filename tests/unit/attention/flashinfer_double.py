@@ -15,17 +15,22 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 PLANS: list[dict[str, Any]] = []
 """What each call of ``plan`` was given, the latest last."""
-UNDER_WAY: deque[tuple[int, ...]] = deque(maxlen=1)
-"""Host memory that the latest plan is copied from, on a device that is one step behind."""
+UNDER_WAY: deque[list[tuple[torch.Tensor, torch.Tensor]]] = deque(maxlen=1)
+"""Host memory that the latest plan is copied from, with what it held, on a device that is one step behind."""
+
+
+def refuse_overwriting(page_locked: torch.Tensor) -> None:
+    """Refuse a plan inside a capture, and one after whose caller, or which itself, overwrites what is under way."""
+    if _get_current_dispatch_mode() is not None:
+        raise RuntimeError("operation not permitted when stream is capturing")
+    for host, held in (pair for copies in UNDER_WAY for pair in copies):
+        overwritten = host.data_ptr() == page_locked.data_ptr() or not torch.equal(host, held)
+        assert not overwritten, "a plan is overwritten before it is copied"
 
 
 def copy_to_device(*host: torch.Tensor) -> None:
-    """Note the copies of one plan; refuse memory that those of the plan before are still made from."""
-    if _get_current_dispatch_mode() is not None:
-        raise RuntimeError("operation not permitted when stream is capturing")
-    addresses = tuple(tensor.data_ptr() for tensor in host)
-    assert not set(addresses) & set(*UNDER_WAY), "a plan is overwritten before it is copied"
-    UNDER_WAY.append(addresses)
+    """Note the copies of one plan."""
+    UNDER_WAY.append([(tensor, tensor.clone()) for tensor in host])
 
 
 def modules() -> dict[str, ModuleType]:
@@ -34,6 +39,7 @@ def modules() -> dict[str, ModuleType]:
     UNDER_WAY.clear()
     package, decode, prefill = (ModuleType(name) for name in ("flashinfer", "flashinfer.decode", "flashinfer.prefill"))
     decode.trtllm_batch_decode_with_kv_cache = trtllm_batch_decode_with_kv_cache  # type: ignore[attr-defined]
+    decode.fast_decode_plan = fast_decode_plan  # type: ignore[attr-defined]
     decode.BatchDecodeWithPagedKVCacheWrapper = BatchDecodeWithPagedKVCacheWrapper  # type: ignore[attr-defined]
     prefill.BatchPrefillWithPagedKVCacheWrapper = BatchPrefillWithPagedKVCacheWrapper  # type: ignore[attr-defined]
     return {module.__name__: module for module in (package, decode, prefill)}
@@ -149,7 +155,8 @@ class BatchPrefillWithPagedKVCacheWrapper:
         self.starts, self.page_starts, self.last = (array.tolist() for array in host)
         self.pages, self.page_size, self.window_left = paged_kv_indices.long(), page_size, window_left
         assert max_token_per_sequence >= int(qo_indptr.diff().max())
-        copy_to_device(self.page_locked)  # the arrays are kept by their allocator
+        refuse_overwriting(self.page_locked)
+        copy_to_device(self.page_locked, *host)
         PLANS.append({"starts": self.starts, "window_left": window_left, "dtype": q_data_type})
 
     def run(
@@ -215,15 +222,19 @@ class BatchDecodeWithPagedKVCacheWrapper:
         if len(indices) > len(self.pages):
             raise ValueError("The size of indices should be less than or equal to the allocated buffer")
         assert all(array.device.type == "cpu" and array.dtype == torch.int32 for array in (indptr, last_page_len))
-        copy_to_device(self.page_locked, indptr, last_page_len)
         self.page_starts.copy_(indptr)
         self.last_page_len.copy_(last_page_len)
         self.pages[: len(indices)].copy_(indices)
+        self.page_size, self.window_left = page_size, window_left
+        self.write_plan(indptr, last_page_len)
+        PLANS.append({"pages": indptr.tolist(), "window_left": window_left, "dtype": q_data_type})
+
+    def write_plan(self, indptr: torch.Tensor, last_page_len: torch.Tensor) -> None:
+        refuse_overwriting(self.page_locked)
         plan = torch.tensor([len(last_page_len), *indptr.diff().tolist()], dtype=torch.int32).view(torch.uint8)
         self.page_locked[: len(plan)] = plan
         self.plan_memory.copy_(self.page_locked)
-        self.window_left, self.page_size = window_left, page_size
-        PLANS.append({"pages": indptr.tolist(), "window_left": window_left, "dtype": q_data_type})
+        copy_to_device(self.page_locked, indptr, last_page_len)
 
     def run(
         self,
@@ -238,6 +249,29 @@ class BatchDecodeWithPagedKVCacheWrapper:
         scale = q_scale * q.shape[-1] ** -0.5
         lists = (self.page_starts, self.pages, self.last_page_len, self.plan_memory)
         torch.ops.flashinfer_double.planned_decode(q, *paged_kv_cache, *lists, scale, self.window_left, out)
+
+
+def fast_decode_plan(
+    wrapper: BatchDecodeWithPagedKVCacheWrapper,
+    indptr: torch.Tensor,
+    indices: torch.Tensor,
+    last_page_len: torch.Tensor,
+    num_qo_heads: int,
+    num_kv_heads: int,
+    head_dim: int,
+    page_size: int,
+    *,
+    window_left: int,
+    q_data_type: torch.dtype,
+    global_override_indptr_cpu: torch.Tensor,
+) -> None:
+    """Renew the plan of a wrapper that was planned before; its lists are left to the caller."""
+    if len(last_page_len) != len(wrapper.last_page_len):
+        raise ValueError("The batch size should be fixed in cudagraph mode")
+    assert (page_size, window_left) == (wrapper.page_size, wrapper.window_left)
+    assert all(array.device.type == "cpu" for array in (global_override_indptr_cpu, last_page_len))
+    wrapper.write_plan(global_override_indptr_cpu, last_page_len)
+    PLANS.append({"pages": indptr.tolist(), "window_left": window_left, "dtype": q_data_type})
 
 
 def _planned_decode(

@@ -2,6 +2,7 @@
 
 import torch
 
+from legato.attention.planning import PreparedBatch
 from legato.attention.protocol import AttentionBackend, AttentionLayer, AttentionMetadata
 from legato.kernels.paged_attention import paged_attention_reference
 from legato.kvcache.storage import LayerCache
@@ -27,6 +28,12 @@ class Batch:
         random = torch.Generator().manual_seed(seed)
         width = requests[0][0] if uniform else 0
         self.num_real = sum(query_len for query_len, _ in requests)
+        self.prepared = PreparedBatch(
+            num_reqs=len(requests) + num_padded,
+            query_len=width if uniform else None,
+            query_lens=tuple(query_len for query_len, _ in requests),
+            seq_lens=tuple(seq_len for _, seq_len in requests),
+        )
         query_lens = [query_len for query_len, _ in requests] + [width] * num_padded
         seq_lens = [seq_len for _, seq_len in requests] + [width] * num_padded
         num_tokens = sum(query_lens) + (0 if uniform else num_padded)

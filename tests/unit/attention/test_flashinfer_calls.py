@@ -7,19 +7,23 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from flashinfer_double import PLANS, modules
+from flashinfer_double import PLANS, BatchDecodeWithPagedKVCacheWrapper, modules
 from hypothesis import given
 from hypothesis import strategies as st
 from paged_batch import HEADS, MIXED, Batch
-from test_flashinfer_support import HOPPER, setup
+from test_flashinfer_support import AMPERE, HOPPER, setup
 
+from legato.attention.backends import flashinfer_prefill
 from legato.attention.backends.flashinfer import FlashInferBackend
 from legato.attention.backends.flashinfer_decode import causal_mask, workspace_bytes
+from legato.attention.backends.flashinfer_planned_decode import plan_bytes, planned_decode_bytes
 from legato.attention.backends.flashinfer_prefill import page_table
 from legato.attention.backends.flashinfer_prefill import workspace_bytes as prefill_workspace_bytes
 from legato.attention.backends.flashinfer_support import UniformKernel
 from legato.attention.compilation import CompilingBackend
-from legato.errors import BackendError
+from legato.attention.planning import PlanningBackend
+from legato.device.recording import RecordingDevice
+from legato.errors import BackendError, GraphCaptureError
 
 
 @pytest.fixture(autouse=True)
@@ -156,3 +160,120 @@ def test_page_lists_name_each_requests_blocks_in_order(requests: list[tuple[int,
         assert own.tolist() == [row * 50 + block for block in range(-(-seq_len // block_size))]
         assert (len(own) - 1) * block_size + pages.last_page_len[index] == seq_len
     assert pages.num_tokens == starts[-1]
+
+
+ONE_EACH = Batch(((1, 1), (1, 16), (1, 17), (1, 200)), uniform=True, num_padded=2)
+
+
+def planning(**fields: Any) -> FlashInferBackend:
+    """As on a GPU whose kernels all need plans."""
+    device = replace(AMPERE, kind="cpu", num_multiprocessors=4)
+    return FlashInferBackend(setup(device, **HEADS | {"dtype": "float32"} | fields))
+
+
+def windowed(*windows: int | None) -> FlashInferBackend:
+    asked = setup(replace(AMPERE, kind="cpu", num_multiprocessors=4), **HEADS | {"dtype": "float32"})
+    return FlashInferBackend(replace(asked, model=replace(asked.model, sliding_windows=windows)))
+
+
+def test_a_backend_is_told_of_exactly_the_batches_that_it_plans() -> None:
+    assert isinstance(backend(), PlanningBackend)
+    assert [backend().plans(query_len) for query_len in (1, None)] == [False, True]
+    assert [planning().plans(query_len) for query_len in (1, None)] == [True, True]
+    assert [planning(lengths_on_host=False).plans(query_len) for query_len in (1, None)] == [False, False]
+
+
+def test_single_tokens_are_planned_from_lengths_on_the_host_at_their_padded_size() -> None:
+    served = planning()
+    served.prepare(ONE_EACH.prepared)
+    ONE_EACH.run(served)
+    assert [plan["pages"] for plan in PLANS] == [[0, 1, 2, 4, 17, 18, 19]]
+
+
+def test_a_planned_decode_plans_each_window_before_the_step() -> None:
+    served = windowed(None, 20, None)
+    served.prepare(ONE_EACH.prepared)
+    assert [plan["window_left"] for plan in PLANS] == [-1, 19]
+    for index, window in enumerate((None, 20, None)):
+        ONE_EACH.run(served, window=window, index=index)
+    assert len(PLANS) == 2
+
+
+def test_plans_of_batches_of_all_sizes_take_turns_in_the_same_memory() -> None:
+    served = planning()
+    batches = [Batch(((1, 40 + seed),) * size, uniform=True, seed=seed) for seed, size in enumerate((3, 1, 3, 3, 8, 1))]
+    for batch in batches:
+        served.prepare(batch.prepared)
+        batch.run(served)
+    assert len(PLANS) == 6
+
+
+def test_a_mixed_step_that_was_prepared_asks_its_metadata_for_no_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    served, batch = planning(), Batch(MIXED, num_padded=3)
+    monkeypatch.setattr(flashinfer_prefill, "_lengths_on_device", None)
+    served.prepare(batch.prepared)
+    batch.run(served)
+    assert [plan["starts"] for plan in PLANS] == [[0, 1, 10, 40, 44]]
+
+
+@pytest.mark.parametrize("batch", [Batch(MIXED), ONE_EACH], ids=["mixed", "single tokens"])
+def test_a_step_that_was_not_prepared_is_not_served_by_an_older_plan(batch: Batch) -> None:
+    served = planning()
+    served.prepare(batch.prepared)
+    batch.run(served)
+    other = Batch(tuple((query_len, seq_len + 30) for query_len, seq_len in ((1, 3),) * 6), uniform=True, seed=1)
+    other.run(served)
+    assert "starts" in PLANS[-1], "planned from what the device knows"
+
+
+def test_a_step_whose_lengths_grew_since_its_plan_is_refused_or_wrong() -> None:
+    served, grown = planning(), Batch(((1, 2), (1, 17), (1, 18), (1, 201)), uniform=True, num_padded=2)
+    served.prepare(ONE_EACH.prepared)
+    with pytest.raises(AssertionError):
+        grown.run(served)
+
+
+def test_a_plan_inside_a_capture_is_refused() -> None:
+    served, capture = planning(), RecordingDevice().begin_capture()
+    try:
+        with pytest.raises((GraphCaptureError, RuntimeError), match="captur"):
+            served.prepare(ONE_EACH.prepared)
+    finally:
+        capture.abandon()
+
+
+def test_a_plan_for_another_size_than_its_wrappers_is_refused_and_so_is_memory_under_way() -> None:
+    wrapper = BatchDecodeWithPagedKVCacheWrapper(
+        torch.zeros(1),
+        "NHD",
+        use_cuda_graph=True,
+        use_tensor_cores=True,
+        paged_kv_indptr_buffer=torch.zeros(3, dtype=torch.int32),
+        paged_kv_indices_buffer=torch.zeros(9, dtype=torch.int32),
+        paged_kv_last_page_len_buffer=torch.zeros(2, dtype=torch.int32),
+        backend="fa2",
+    )
+    wrapper.reset_workspace_buffer(torch.zeros(1), torch.zeros(64, dtype=torch.uint8))
+
+    def plan(*page_starts: int) -> None:
+        starts = torch.tensor(page_starts, dtype=torch.int32)
+        arguments = (starts, starts[:0], torch.ones(len(starts) - 1, dtype=torch.int32), 8, 2, 64, 16)
+        wrapper.plan(*arguments, window_left=-1, q_data_type=torch.float32)
+
+    with pytest.raises(ValueError, match="batch size"):
+        plan(0, 1, 2, 3)
+    plan(0, 1, 2)
+    with pytest.raises(AssertionError, match="before it is copied"):
+        plan(0, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("heads", "tiles", "rows"),
+    [((32, 8), 319, 16), ((8, 8), 271, 16), ((64, 2), 383, 64), ((80, 1), 415, 128), ((32, 32), 271, 16)],
+)
+def test_a_plan_and_its_partial_results_fit_the_largest_batch(heads: tuple[int, int], tiles: int, rows: int) -> None:
+    num_heads, num_kv_heads = heads
+    given = setup(AMPERE, num_heads=num_heads, num_kv_heads=num_kv_heads)
+    assert planned_decode_bytes(given) == num_heads * tiles * rows * 129 * 4
+    arrays = [4 * tiles] * 3 + [4 * 257, 4, 4, 4 * 257, tiles]
+    assert plan_bytes(given) >= sum(-(-size // 16) * 16 for size in arrays)

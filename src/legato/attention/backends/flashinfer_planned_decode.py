@@ -9,6 +9,7 @@ graphs run at once. Host memory is copied from while the next step is prepared, 
 which take turns.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +39,9 @@ class PlannedDecode:
 
     def __init__(self, setup: AttentionSetup, workspace: torch.Tensor) -> None:
         """``workspace`` uint8, for partial results, of :func:`planned_decode_bytes` at least."""
+        from flashinfer.decode import fast_decode_plan  # type: ignore[import-not-found]
+
+        self._plan_again: Callable[..., None] = fast_decode_plan
         self._setup = setup
         self._workspace = workspace
         self._dtype = getattr(torch, setup.dtype)
@@ -62,7 +66,8 @@ class PlannedDecode:
             for _ in range(2)
         )
         self._turn = 0
-        self._wrappers: dict[tuple[int, int | None], tuple[Any, ...]] = {}
+        self._wrappers: dict[tuple[int, int | None, int], Any] = {}
+        """By batch size, window and turn."""
         self._num_reqs: int | None = None
         """Padded size of the batch that is prepared and has not ended."""
         self._last_layer = -1
@@ -71,7 +76,7 @@ class PlannedDecode:
         """Plan every window for a batch of single tokens; a padded request has one token, in the null block."""
         self._turn = 1 - self._turn
         self._num_reqs, self._last_layer = batch.num_reqs, -1
-        block_size, model = self._setup.block_size, self._setup.model
+        block_size = self._setup.block_size
         seq_lens = np.ones(batch.num_reqs, dtype=np.int32)
         seq_lens[: len(batch.seq_lens)] = batch.seq_lens
         num_pages = -(-seq_lens // block_size)
@@ -79,18 +84,32 @@ class PlannedDecode:
         page_start, last_page_len = host.page_start[: batch.num_reqs + 1], host.last_page_len[: batch.num_reqs]
         page_start.numpy()[1:] = np.cumsum(num_pages)
         last_page_len.numpy()[:] = seq_lens - (num_pages - 1) * block_size
+        self._page_start[: batch.num_reqs + 1].copy_(page_start, non_blocking=True)
+        self._last_page_len[: batch.num_reqs].copy_(last_page_len, non_blocking=True)
         for window in self._windows:
-            self._wrapper(batch.num_reqs, window).plan(
-                page_start,
-                self._no_pages,  # the step lists them itself
-                last_page_len,
-                model.num_heads,
-                model.num_kv_heads,
-                model.head_dim,
-                block_size,
-                window_left=-1 if window is None else window - 1,
+            self._plan(window, page_start, last_page_len)
+
+    def _plan(self, window: int | None, page_start: torch.Tensor, last_page_len: torch.Tensor) -> None:
+        """Plan one window for the batch of which ``page_start`` and ``last_page_len`` are on the host."""
+        model, num_reqs = self._setup.model, len(last_page_len)
+        # The pages are listed on the device, and the two lists of the host are there already.
+        lists = (page_start, self._no_pages, last_page_len)
+        heads = (model.num_heads, model.num_kv_heads, model.head_dim, self._setup.block_size)
+        window_left = -1 if window is None else window - 1
+        key = num_reqs, window, self._turn
+        if key in self._wrappers:
+            # Without the first plan's checks, and its maximum over the lengths, which takes a millisecond for 256.
+            self._plan_again(
+                self._wrappers[key],
+                *lists,
+                *heads,
+                window_left=window_left,
                 q_data_type=self._dtype,
+                global_override_indptr_cpu=page_start,
             )
+        else:
+            self._wrappers[key] = self._new_wrapper(num_reqs, window)
+            self._wrappers[key].plan(*lists, *heads, window_left=window_left, q_data_type=self._dtype)
 
     def is_prepared(self, layer: AttentionLayer, metadata: AttentionMetadata) -> bool:
         """Return whether a plan was made for the step that ``layer`` belongs to; layers come in order."""
@@ -110,7 +129,7 @@ class PlannedDecode:
         if self._last_layer < 0:
             self._list_pages(metadata.block_table)
         self._last_layer = layer.index
-        self._wrapper(metadata.num_reqs, layer.window).run(
+        self._wrappers[metadata.num_reqs, layer.window, self._turn].run(
             query,
             (cache.key, cache.value),
             q_scale=layer.scale * layer.head_dim**0.5,  # of what the plan assumes, 1 / sqrt(head size)
@@ -124,13 +143,6 @@ class PlannedDecode:
         places = begin + torch.arange(max_blocks, dtype=torch.int32, device=block_table.device)
         places = torch.where(places < end, places, len(self._pages) - 1)
         self._pages.scatter_(0, places.flatten().to(torch.int64), block_table.flatten())
-
-    def _wrapper(self, num_reqs: int, window: int | None) -> Any:
-        """Return the wrapper whose turn it is."""
-        key = num_reqs, window
-        if key not in self._wrappers:
-            self._wrappers[key] = tuple(self._new_wrapper(*key) for _ in range(2))
-        return self._wrappers[key][self._turn]
 
     def _new_wrapper(self, num_reqs: int, window: int | None) -> Any:
         from flashinfer.decode import BatchDecodeWithPagedKVCacheWrapper  # type: ignore[import-not-found]
