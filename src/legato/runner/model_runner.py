@@ -75,6 +75,9 @@ class ModelRunner:
         epoch.watch(lambda: program.state.tensors().values())
         epoch.watch(lambda: [cache.key for cache in program.caches.values()])
         epoch.watch(lambda: [cache.value for cache in program.caches.values()])
+        if self._rounds is not None:
+            drafter = self._rounds.drafter
+            epoch.watch(lambda: drafter.tensors().values())
         self.epoch = epoch
         self._launched: deque[Event] = deque()
         """Ends of the latest steps, as many as there are staging arrays."""
