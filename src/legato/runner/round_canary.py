@@ -1,5 +1,7 @@
 """What a graph of a round, or of a part of one, is proven with beside what every graph is."""
 
+from itertools import islice
+
 import torch
 
 from legato.graphs.key import GraphKey
@@ -9,7 +11,9 @@ from legato.runner.round_program import RoundProgram
 from legato.runner.synthetic import SyntheticBatch
 
 _PERIOD = 7
-"""Of the made-up history of every request, in which a drafter that looks up finds something."""
+"""Of a made-up history, in which a drafter that looks up finds something."""
+_NUM_HISTORIES = 8
+"""Requests that have one: each is a copy of its own."""
 
 
 def install_round(
@@ -17,8 +21,9 @@ def install_round(
 ) -> None:
     """Give the drafter the requests' histories, and a drafter's stage what the stages before it leave."""
     program.forget()
-    for row, computed, query_len in zip(batch.rows, batch.computed, batch.query_lens, strict=True):
-        program.drafter.admit(row, [position % _PERIOD for position in range(computed + query_len)])
+    known = [sum(pair) for pair in zip(batch.computed, batch.query_lens, strict=True)]
+    for row, num_tokens in islice(zip(batch.rows, known, strict=True), _NUM_HISTORIES):
+        program.drafter.admit(row, [position % _PERIOD for position in range(num_tokens)])
     state = program.state
     state.drafts[state.null_row] = program.buffers.logits.shape[1] - 1 if poisoned else 0
     if key.stage in (Stage.EXTEND, Stage.DRAFT):

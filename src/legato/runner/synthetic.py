@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
-import torch
 
 from legato.device.host_memory import upload
 from legato.flow.scheduled_batch import BlockAppend
@@ -111,11 +110,14 @@ def _install_drafts(batch: SyntheticBatch, shape: StepShape, buffers: RoundBuffe
     starts = np.concatenate([[0], np.cumsum(batch.query_lens)])
     decodes = verifying(batch, uniform=shape.query_len is not None, width=buffers.sampled.shape[1])
     token_ids = list(batch.token_ids)
-    for index, (row, query_len) in enumerate(zip(batch.rows, batch.query_lens, strict=True)):
-        if decodes[index]:
-            start = int(starts[index])
-            state.drafts[row, : query_len - 1] = torch.tensor(token_ids[start + 1 : start + query_len])
+    cells: list[tuple[int, int, int]] = []  # row, place of the draft, token
+    for row, start, query_len, decode in zip(batch.rows, starts.tolist(), batch.query_lens, decodes, strict=False):
+        if decode:
+            cells += [(row, place, token_ids[start + 1 + place]) for place in range(query_len - 1)]
             token_ids[start : start + query_len] = [FROM_STATE] * query_len
+    if cells:
+        rows, places, drafted = upload(np.array(cells), state.drafts.device).unbind(1)
+        state.drafts.index_put_((rows, places), drafted)
     drafts = tuple(length - 1 if decode else 0 for length, decode in zip(batch.query_lens, decodes, strict=True))
     first = tuple(0 if decode else length - 1 for length, decode in zip(batch.query_lens, decodes, strict=True))
     buffers.num_drafts.fill(drafts, shape.num_reqs)
