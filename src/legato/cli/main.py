@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from legato.cli import bench, chat, eval, generate, inspect, serve, train_drafter, verify
+from legato.cli import bench, chat, eval, generate, inspect, run_batch, serve, train_drafter, verify
 from legato.cli.dataclass_options import takes_options
 from legato.cli.errors import exit_code, print_error
 from legato.cli.spellings import written_out
@@ -27,6 +27,7 @@ for name, command in (
     ("generate", generate.generate),
     ("chat", chat.chat),
     ("serve", serve.serve),
+    ("run-batch", run_batch.run_batch),
     ("verify", verify.verify),
     ("train-drafter", train_drafter.train_drafter),
 ):
