@@ -58,7 +58,7 @@ def backends(*, as_json: AsJson = False, engine: EngineOptions) -> None:
 def plan(
     *,
     query_lens: Annotated[
-        str, typer.Option(metavar="N,N,…", help="Tokens of each request in the step; 1: the request decodes.")
+        str, typer.Option(metavar="N,N,…", help="Tokens of each request; 1, or a drafter's width: it decodes.")
     ] = "1",
     as_json: AsJson = False,
     engine: EngineOptions,

@@ -10,9 +10,10 @@ from legato.engine import graph_report as reports
 from legato.engine.kv_sizing import planned_memory
 from legato.engine.resolve import resolve
 from legato.errors import BackendError, ConfigError
+from legato.flow.execution_plan import StagePlan
 from legato.flow.sampling_params import SamplingParams
 from legato.flow.scheduled_batch import ScheduledBatch, ScheduledRequest
-from legato.graphs.modes import SamplerVariant
+from legato.graphs.modes import GraphMode, SamplerVariant
 from legato.plan.planner import Planner
 
 
@@ -42,7 +43,9 @@ def backend_report(options: EngineOptions) -> list[dict[str, Any]]:
 
 
 def plan_report(options: EngineOptions, *, query_lens: Sequence[int]) -> dict[str, Any]:
-    """Return the plan of one greedy step whose requests feed ``query_lens`` tokens each; 1 decodes.
+    """Return the plan of one greedy step whose requests feed ``query_lens`` tokens each.
+
+    A request decodes if it feeds 1 token, or with a drafter as many as it verifies.
 
     Raises ConfigError for a batch that the scheduler would never make.
     """
@@ -56,8 +59,9 @@ def plan_report(options: EngineOptions, *, query_lens: Sequence[int]) -> dict[st
         raise ConfigError(
             "no step has so many tokens", {"found": found, "limit": f"{limits.max_num_batched_tokens} in a step"}
         )
-    planner = Planner(limits=limits, key_ints=resolved.key_ints)
-    plan = planner.plan(_batch(query_lens), resolved.catalog)
+    stages = () if resolved.speculation is None else resolved.speculation.stages
+    planner = Planner(limits=limits, key_ints=resolved.key_ints, draft_stages=stages)
+    plan = planner.plan(_batch(query_lens, limits.widths), resolved.catalog)
     return {
         "requested": str(plan.requested),
         "mode": str(plan.mode),
@@ -70,19 +74,27 @@ def plan_report(options: EngineOptions, *, query_lens: Sequence[int]) -> dict[st
         "query_len": plan.shape.query_len,
         "sampler": str(plan.sampler),
         "sample_in_graph": plan.sample_in_graph,
-    }
+    } | {f"{stage.stage} stage": _drafting(stage) for stage in plan.draft_stages}
 
 
-def _batch(query_lens: Sequence[int]) -> ScheduledBatch:
+def _drafting(stage: StagePlan) -> str:
+    """Return mode and graph of what a drafter does after the target."""
+    if stage.key is not None:
+        return str(stage.key)
+    return f"{stage.mode}, in the graph of the round" if stage.mode is GraphMode.FULL else f"{stage.mode}"
+
+
+def _batch(query_lens: Sequence[int], widths: Sequence[int]) -> ScheduledBatch:
     requests = tuple(
         ScheduledRequest(
             request_id=str(row),
             row=row,
-            num_computed_tokens=1 if query_len == 1 else 0,
+            num_computed_tokens=1 if query_len in widths else 0,
             token_ids=(0,) * query_len,
-            is_decode=query_len == 1,
+            is_decode=query_len in widths,
             samples=True,
-            num_output_tokens=1 if query_len == 1 else 0,
+            num_output_tokens=1 if query_len in widths else 0,
+            num_drafts=query_len - 1 if query_len in widths else 0,
             sampler=SamplerVariant.GREEDY,
             params=SamplingParams(temperature=0.0),
         )

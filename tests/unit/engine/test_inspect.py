@@ -56,6 +56,17 @@ def test_a_prompt_beside_a_decode_is_planned_as_a_mixed_batch(folder: Path) -> N
     assert json.loads(json.dumps(plan)) == plan
 
 
+def test_what_a_drafter_does_after_the_target_is_planned_too(folder: Path) -> None:
+    drafting = {"speculative_config": '{"method": "ngram", "num_speculative_tokens": 3}'}
+    engine = options(folder, graph_policy="full_and_piecewise", **drafting)
+    plan = plan_report(engine, query_lens=[4, 4])
+    assert (plan["query_len"], plan["sample_in_graph"]) == (4, True)
+    assert plan["draft stage"] == "full, in the graph of the round"
+    plan = plan_report(engine, query_lens=[4, 9])
+    assert (plan["mode"], plan["query_len"]) == ("piecewise", None)
+    assert plan["draft stage"].startswith("draft/full tokens=2")
+
+
 @pytest.mark.parametrize("query_lens", [[], [0], [-1, 2], [1] * 5, [33], [20, 20]])
 def test_a_batch_that_no_step_has_is_refused(folder: Path, query_lens: list[int]) -> None:
     with pytest.raises(ConfigError, match="no step") as caught:
