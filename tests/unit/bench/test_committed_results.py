@@ -7,11 +7,18 @@ import pytest
 
 from legato.bench.closed_loop import ThroughputRow
 from legato.bench.latency import LatencyRow
+from legato.bench.serving.measure import ServingRow
 from legato.bench.startup import GraphMemoryRow, StartupRow
 from legato.results.rows_file import read_rows_file
 
 FILES = sorted((Path(__file__).parents[3] / "benchmarks" / "results").glob("*.json"))
-KINDS = {"speed_ups": LatencyRow, "requests_per_s": ThroughputRow, "phases": StartupRow, "gib": GraphMemoryRow}
+KINDS = {
+    "speed_ups": LatencyRow,
+    "shares": ThroughputRow,
+    "phases": StartupRow,
+    "gib": GraphMemoryRow,
+    "tokens_counted_by": ServingRow,
+}
 """A field that only rows of one kind have -> the kind."""
 
 

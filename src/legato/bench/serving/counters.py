@@ -62,7 +62,9 @@ def read_counters(base_url: str, api_key: str | None) -> Counters | None:
     """Return the counters of the server at ``base_url``; None where it has none, or does not answer in time."""
     headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
     try:
-        response = httpx.get(f"{server_root(base_url)}".rstrip("/") + "/metrics", headers=headers, timeout=TIMEOUT_S)
+        root = server_root(base_url)
+        url = f"{root}".rstrip("/") + "/metrics"
+        response = httpx.get(url, headers=headers, timeout=TIMEOUT_S, verify=root.scheme == "https")
         return parse_counters(response.text) if response.is_success else None
     except (httpx.HTTPError, ValueError):  # the parser's for text that is no metrics
         return None

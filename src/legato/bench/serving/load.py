@@ -104,7 +104,7 @@ class _Load:
         async with asyncio.TaskGroup() as group:
             for request, send_time in zip(requests, send_times, strict=True):
                 due = started + send_time
-                if (left := due - time.perf_counter()) > 0:
+                while (left := due - time.perf_counter()) > 0:  # timers are rounded to milliseconds, down too
                     await asyncio.sleep(left)
                 free_since = await places.take()
                 group.create_task(self._ask(request, max(due, free_since), places))

@@ -52,7 +52,7 @@ MEASURES = (
     *_latency("E2E", "e2e_ms"),
     Measure(label="acceptance length", path="server.acceptance.length", digits=3, more_is_better=True),
     Measure(label="drafts accepted", path="server.acceptance.share", is_share=True, more_is_better=True),
-    Measure(label="engine steps", path="server.shares.steps", digits=0),
+    Measure(label="steps, the drafter's included", path="server.shares.steps", digits=0),
     Measure(label="steps in full graphs", path="server.shares.full", is_share=True),
     Measure(label="steps in piecewise graphs", path="server.shares.piecewise", is_share=True),
     Measure(label="steps without a graph", path="server.shares.eager", is_share=True),
