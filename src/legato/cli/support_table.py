@@ -16,6 +16,7 @@ from legato.kvcache.spec import FullAttentionSpec
 
 DEVICES = {
     "CPU": CPU,
+    "Ampere": DeviceFacts(kind="cuda", capability=(8, 0), name="Ampere", num_multiprocessors=108),
     "Hopper": DeviceFacts(kind="cuda", capability=(9, 0), name="Hopper", num_multiprocessors=132),
 }
 """Column title -> device."""
@@ -35,11 +36,13 @@ _LLAMA = ModelConfig(
 
 
 def support_rows() -> Iterator[tuple[str, ...]]:
-    """Yield name, level on each device, and reason of every backend in the registry; ``-`` where it cannot serve."""
+    """Yield name, level on each device, and reasons of every backend in the registry; ``-`` where it cannot serve."""
     for name in BACKENDS:
         supports = [_support(load_backend(name), device) for device in DEVICES.values()]
         levels = [f"`{support.level.name}`" if support else "-" for support in supports]
-        yield f"`{name}`", *levels, next((support.reason for support in supports if support), "")
+        found = {support.reason: f"`{support.level.name}`" for support in supports if support}
+        reasons = [reason if len(found) == 1 else f"{level}: {reason}" for reason, level in found.items()]
+        yield f"`{name}`", *levels, ". ".join(reasons)
 
 
 def _support(backend: type[AttentionBackend], device: DeviceFacts) -> Support | None:

@@ -28,10 +28,22 @@ _KERNELS = "fa2"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _HostArrays:
-    """What a plan is made from, page-locked."""
+    """What a plan is made from, page-locked, and the same memory as arrays."""
 
     page_start: torch.Tensor  # [max_num_seqs + 1] int32
     last_page_len: torch.Tensor  # [max_num_seqs] int32
+    page_start_np: np.ndarray
+    last_page_len_np: np.ndarray
+
+    @classmethod
+    def create(cls, max_num_seqs: int, device: torch.device) -> "_HostArrays":
+        page_start, last_page_len = (host_buffer(max_num_seqs + more, torch.int32, device).zero_() for more in (1, 0))
+        return cls(
+            page_start=page_start,
+            last_page_len=last_page_len,
+            page_start_np=page_start.numpy(),
+            last_page_len_np=last_page_len.numpy(),
+        )
 
 
 class PlannedDecode:
@@ -58,13 +70,7 @@ class PlannedDecode:
         self._plans = {
             window: torch.zeros(plan_bytes(setup), dtype=torch.uint8, device=device) for window in self._windows
         }
-        self._host = tuple(
-            _HostArrays(
-                page_start=host_buffer(max_num_seqs + 1, torch.int32, device).zero_(),
-                last_page_len=host_buffer(max_num_seqs, torch.int32, device).zero_(),
-            )
-            for _ in range(2)
-        )
+        self._host = tuple(_HostArrays.create(max_num_seqs, device) for _ in range(2))
         self._turn = 0
         self._wrappers: dict[tuple[int, int | None, int], Any] = {}
         """By batch size, window and turn."""
@@ -81,9 +87,9 @@ class PlannedDecode:
         seq_lens[: len(batch.seq_lens)] = batch.seq_lens
         num_pages = -(-seq_lens // block_size)
         host = self._host[self._turn]
+        host.page_start_np[1 : batch.num_reqs + 1] = np.cumsum(num_pages)
+        host.last_page_len_np[: batch.num_reqs] = seq_lens - (num_pages - 1) * block_size
         page_start, last_page_len = host.page_start[: batch.num_reqs + 1], host.last_page_len[: batch.num_reqs]
-        page_start.numpy()[1:] = np.cumsum(num_pages)
-        last_page_len.numpy()[:] = seq_lens - (num_pages - 1) * block_size
         self._page_start[: batch.num_reqs + 1].copy_(page_start, non_blocking=True)
         self._last_page_len[: batch.num_reqs].copy_(last_page_len, non_blocking=True)
         for window in self._windows:
