@@ -31,7 +31,9 @@ export function paintSteps(context, width, height, { steps, pitch, shift, cursor
     const left = leftOf(index, steps.length, width, pitch, shift);
     if (left > width || left + pitch < GUTTER) return;
     if (index === cursor) highlight(context, left, pitch, height);
+    context.globalAlpha = step[STEP.stage] === "target" ? 1 : 0.5;
     tokens(context, step, left, bar, line, up);
+    context.globalAlpha = 1;
     times(context, step, left, bar, line, down);
   });
   context.restore();
@@ -91,9 +93,10 @@ function hatched(context, left, top, width, height, stroke) {
   context.clip();
   context.strokeStyle = stroke;
   context.fillStyle = stroke;
-  context.globalAlpha = 0.16;
+  const opaque = context.globalAlpha;
+  context.globalAlpha = opaque * 0.16;
   context.fillRect(left, top, width, height);
-  context.globalAlpha = 0.85;
+  context.globalAlpha = opaque * 0.85;
   context.lineWidth = 1.1;
   context.beginPath();
   // Lines of one pattern for all bars, so that neighbours join.

@@ -172,7 +172,7 @@ function description(step) {
   const asked = step[STEP.requested] === step[STEP.mode] ? "" : `, ${step[STEP.requested].toUpperCase()} was asked for`;
   return [
     element("strong", {}, element("i", { className: `swatch ${step[STEP.mode]}` }), `${step[STEP.mode].toUpperCase()}${asked}`),
-    element("code", { textContent: step[STEP.key] ?? `${step[STEP.stage]}: no graph` }),
+    element("code", { textContent: step[STEP.key] ?? `${step[STEP.stage]}, ${step[STEP.mode] === "full" ? "in its round's graph" : "no graph"}` }),
     element("dl", {}, ...[["step", count(step[STEP.number])], ...lines].flatMap(([name, value]) => [
       element("dt", { textContent: name }), element("dd", { textContent: value })])),
     ...(step[STEP.reason] === null ? [] : [element("p", { className: "reason" },

@@ -1,0 +1,165 @@
+"""What watching the live page costs the server: throughput and processor time with viewers, beside those with none.
+
+    python benchmarks/live_page_cost.py [--viewers 10] [--streams 8] [--seconds 10] [--rounds 5] [-- SERVE OPTIONS]
+
+A server of its own runs a closed loop of streams; rounds with and without viewers take turns, so that what else the
+machine does falls on both. Viewers read every byte and drop it, in a process of their own.
+``tokens per second`` is taken from the engine's own count. ``server`` and ``engine`` are seconds of processor time per
+second, of the process that speaks HTTP and of the one that steps: on a machine with a core for each, only the latter
+can slow a step down. The medians of the rounds are compared.
+"""
+
+import argparse
+import asyncio
+import json
+import multiprocessing
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+
+import httpx
+
+SETTLE_S = 1.0
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """One measurement."""
+
+    tokens_per_second: float
+    server: float
+    engine: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """A running server and its two processes."""
+
+    url: str
+    pid: int
+    engine_pid: int
+
+
+@contextmanager
+def serving(options: Sequence[str]) -> Iterator[Server]:
+    """Start ``legato serve`` on a free port and end it."""
+    command = [sys.executable, "-c", "from legato.cli.main import main; main()", "serve", "--port", "0"]
+    process = subprocess.Popen([*command, "--no-access-log", *options], stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        found = next(match for line in process.stderr if (match := re.search(r"serving .* at (http://\S+)", line)))
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        engine = next(pid for pid in children if "engine_process" in Path(f"/proc/{pid}/cmdline").read_text())
+        yield Server(url=found[1], pid=process.pid, engine_pid=int(engine))
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def watch(url: str, viewers: int) -> None:
+    """Read the stream of the live page ``viewers`` times at once, until killed."""
+
+    async def read(client: httpx.AsyncClient) -> None:
+        async with client.stream("GET", f"{url}/ui/events") as response:
+            async for _ in response.aiter_raw():
+                pass
+
+    async def all_of_them() -> None:
+        limits = httpx.Limits(max_connections=viewers)
+        async with httpx.AsyncClient(timeout=None, limits=limits) as client:
+            await asyncio.gather(*(read(client) for _ in range(viewers)))
+
+    asyncio.run(all_of_them())
+
+
+def load(url: str, streams: int) -> None:
+    """Keep ``streams`` streaming requests running, until killed."""
+    body = {"max_tokens": 128, "stream": True, "ignore_eos": True, "temperature": 0, "prompt": "One, two, three,"}
+
+    async def ask(client: httpx.AsyncClient) -> None:
+        while True:
+            async with client.stream("POST", f"{url}/v1/completions", json=body) as response:
+                async for _ in response.aiter_raw():
+                    pass
+
+    async def all_of_them() -> None:
+        async with httpx.AsyncClient(timeout=None, limits=httpx.Limits(max_connections=streams)) as client:
+            await asyncio.gather(*(ask(client) for _ in range(streams)))
+
+    asyncio.run(all_of_them())
+
+
+def measure(server: Server, seconds: float) -> Round:
+    """Return what happens in so many seconds."""
+    time.sleep(SETTLE_S)
+    before, began = _counts(server), time.monotonic()
+    time.sleep(seconds)
+    after, passed = _counts(server), time.monotonic() - began
+    tokens, at_server, at_engine = ((late - early) / passed for early, late in zip(before, after, strict=True))
+    return Round(tokens_per_second=tokens, server=at_server, engine=at_engine)
+
+
+def _counts(server: Server) -> tuple[float, float, float]:
+    metrics = httpx.get(f"{server.url}/metrics", timeout=60).text
+    found = re.search(r"^legato:generation_tokens_total (\S+)", metrics, re.MULTILINE)
+    assert found is not None
+    return float(found[1]), _processor_seconds(server.pid), _processor_seconds(server.engine_pid)
+
+
+def _processor_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND
+
+
+@contextmanager
+def running(target: object, *arguments: object) -> Iterator[None]:
+    """Run a function in a process of its own for as long as the block takes."""
+    process = multiprocessing.get_context("spawn").Process(target=target, args=arguments, daemon=True)
+    process.start()
+    try:
+        yield
+    finally:
+        process.kill()
+        process.join()
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description="What watching the live page costs.")
+    parser.add_argument("--viewers", type=int, default=10)
+    parser.add_argument("--streams", type=int, default=8)
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("options", nargs="*", help="options of legato serve, behind --")
+    given = parser.parse_args()
+    alone: list[Round] = []
+    watched: list[Round] = []
+    with serving(given.options) as server, running(load, server.url, given.streams):
+        for _ in range(given.rounds):
+            alone.append(measure(server, given.seconds))
+            with running(watch, server.url, given.viewers):
+                watched.append(measure(server, given.seconds))
+    fields = ("tokens_per_second", "server", "engine")
+    medians = {
+        name: {field: median(getattr(each, field) for each in rounds) for field in fields}
+        for name, rounds in (("alone", alone), ("watched", watched))
+    }
+    ratio = medians["watched"]["tokens_per_second"] / medians["alone"]["tokens_per_second"]
+    rounds = {"alone": [asdict(each) for each in alone], "watched": [asdict(each) for each in watched]}
+    print(
+        json.dumps(
+            {"viewers": given.viewers, "medians": medians, "throughput_ratio": ratio, "rounds": rounds}, indent=2
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()
