@@ -50,7 +50,7 @@ class ScriptedDrafter:
         raise AssertionError("there is nothing to extend")
 
     def propose(self, requests: RoundRequests) -> torch.Tensor:
-        places = requests.next_positions.unsqueeze(1) + 1 + torch.arange(self.num_drafts)
+        places = requests.next_positions.unsqueeze(1) + 1 + torch.arange(requests.num_drafts)
         places = places.clamp(max=self._truth.shape[1] - 1)
         wrong = (places % ERROR_PERIOD == 0).to(torch.int64)
         return (self._truth[requests.rows.unsqueeze(1), places] + wrong) % self._vocab_size

@@ -6,7 +6,7 @@ which it takes in large pieces: what one graph took of it is its share by size.
 """
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -174,6 +174,15 @@ class CudaDevice:
     def record_event(self) -> CudaEvent:
         """Return the present end of the current stream's work."""
         return CudaEvent()
+
+    def elapsed_ms(self, work: Callable[[], None]) -> float:
+        """Run ``work`` and return the milliseconds of the current stream until its end, by the GPU's clock."""
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        work()
+        end.record()
+        end.synchronize()
+        return begin.elapsed_time(end)
 
     @contextmanager
     def forbid_waiting(self) -> Iterator[None]:

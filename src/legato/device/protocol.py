@@ -4,6 +4,7 @@ A capture is *begun* and *ended* rather than wrapped around a function, because 
 begins the next in the middle of a model's forward pass.
 """
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -89,6 +90,10 @@ class Device(Protocol):
 
     def record_event(self) -> Event:
         """Return the present end of the work that was launched."""
+        ...
+
+    def elapsed_ms(self, work: Callable[[], None]) -> float:
+        """Run ``work`` and return the milliseconds until the device has done what it launched; the host waits."""
         ...
 
     def forbid_waiting(self) -> AbstractContextManager[object]:

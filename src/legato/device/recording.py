@@ -7,6 +7,7 @@ capture stops this one: reading a tensor on the host, an output whose shape depe
 
 import gc
 import os
+import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -294,6 +295,12 @@ class RecordingDevice:
     def record_event(self) -> PassedEvent:
         """Return an event that has passed."""
         return PassedEvent()
+
+    def elapsed_ms(self, work: Callable[[], None]) -> float:
+        """Run ``work`` and return the milliseconds by the wall clock."""
+        begin = time.perf_counter()
+        work()
+        return (time.perf_counter() - begin) * 1e3
 
     @contextmanager
     def forbid_waiting(self) -> Iterator[None]:

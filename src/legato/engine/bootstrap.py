@@ -10,6 +10,7 @@ from legato.attention.protocol import AttentionBackend
 from legato.config.options import EngineOptions
 from legato.engine.compiling import compiled, piece_compiler
 from legato.engine.core import EngineCore
+from legato.engine.draft_choice import draft_chooser
 from legato.engine.kv_sizing import first_caches, memory_report, size_cache, synthetic_limits
 from legato.engine.overlap import OverlappedEngineCore
 from legato.engine.progress import BuildProgress
@@ -67,21 +68,24 @@ def build_engine(
     if resolved.config.graph_strict and dropped:
         raise _strict_error(dropped)
     config = replace(resolved.config, decisions=(*resolved.config.decisions, *memory.wrong_estimate()))
+    planner = Planner(
+        limits=resolved.limits,
+        key_ints=resolved.key_ints,
+        draft_stages=() if resolved.speculation is None else resolved.speculation.stages,
+    )
+    scheduler = Scheduler(
+        config.scheduler,
+        config.cache,
+        resolved.layer_groups,
+        None if config.speculative is None else config.speculative.num_speculative_tokens,
+    )
+    scheduler.chooser = draft_chooser(config.speculative, resolved.device, runner, planner, show)
     core = OverlappedEngineCore if config.overlap else EngineCore
     return core(
         config=config,
         tokenizer=tokenizer,
-        scheduler=Scheduler(
-            config.scheduler,
-            config.cache,
-            resolved.layer_groups,
-            None if config.speculative is None else config.speculative.num_speculative_tokens,
-        ),
-        planner=Planner(
-            limits=resolved.limits,
-            key_ints=resolved.key_ints,
-            draft_stages=() if resolved.speculation is None else resolved.speculation.stages,
-        ),
+        scheduler=scheduler,
+        planner=planner,
         runner=runner,
         step_log=log,
         dropped=dropped,

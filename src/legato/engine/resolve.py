@@ -230,7 +230,7 @@ def _graph_limits(scheduler: SchedulerConfig, speculative: SpeculativeConfig | N
         max_num_seqs=scheduler.max_num_seqs,
         max_num_batched_tokens=scheduler.max_num_batched_tokens,
         max_model_len=scheduler.max_model_len + (0 if speculative is None else speculative.slack),
-        widths=(1 if speculative is None else speculative.width,),
+        widths=(1,) if speculative is None else tuple(1 + number for number in speculative.numbers_of_drafts),
     )
 
 

@@ -9,6 +9,8 @@ from legato.speculative.registry import DRAFTERS
 
 MAX_DRAFTS = 15
 """Attention kernels for verification take 16 tokens of a request."""
+_MOST_CHOSEN = 5
+"""Most drafts of a step where their number is chosen and no bound is given: beyond it hardly any drafter gains."""
 _OPTION = "--speculative-config"
 _METHODS = {"standard": RejectionMethod.EXACT, "exact": RejectionMethod.EXACT, "synthetic": RejectionMethod.SYNTHETIC}
 """``rejection_sample_method`` as typed -> ours."""
@@ -16,6 +18,7 @@ _KEYS = (
     "method",
     "model",
     "num_speculative_tokens",
+    "max_num_speculative_tokens",
     "prompt_lookup_min",
     "prompt_lookup_max",
     "rejection_sample_method",
@@ -35,12 +38,13 @@ def speculative_request(text: str | None) -> SpeculativeConfig | None:
     if text is None:
         return None
     settings = _parse(text)
-    num_drafts = _whole(settings, "num_speculative_tokens", low=1, high=MAX_DRAFTS)
+    num_drafts, chosen_per_step = _num_drafts(settings)
     shortest, longest = _lookup(settings)
     method, rates = _rejection(settings, num_drafts)
     return SpeculativeConfig(
         method=_method(settings),
         num_speculative_tokens=num_drafts,
+        chosen_per_step=chosen_per_step,
         model=_text(settings, "model"),
         load_format=_text(settings, "load_format") or "auto",
         prompt_lookup_min=shortest,
@@ -70,6 +74,21 @@ def _parse(text: str) -> dict[str, Any]:
     if settings.get("draft_tensor_parallel_size", 1) != 1:
         raise _out_of_range("draft_tensor_parallel_size", settings["draft_tensor_parallel_size"], "1: one device")
     return settings
+
+
+def _num_drafts(settings: dict[str, Any]) -> tuple[int, bool]:
+    """Return k, or the most where it is to be chosen for each step, and whether it is."""
+    if settings.get("num_speculative_tokens") == "auto":
+        return _whole(settings, "max_num_speculative_tokens", low=1, high=MAX_DRAFTS, default=_MOST_CHOSEN), True
+    if "max_num_speculative_tokens" in settings:
+        raise ConfigError(
+            "max_num_speculative_tokens bounds a choice, and there is none",
+            {
+                "requested": f"num_speculative_tokens {settings.get('num_speculative_tokens')}",
+                "options": '"num_speculative_tokens": "auto" | leave it out',
+            },
+        )
+    return _whole(settings, "num_speculative_tokens", low=1, high=MAX_DRAFTS, or_else='"auto"'), False
 
 
 def _method(settings: dict[str, Any]) -> str:
@@ -140,10 +159,16 @@ def _of_rates(rates: Any, num_drafts: int) -> tuple[float, ...]:
     return rates_of_positions(tuple(map(float, rates)))
 
 
-def _whole(settings: dict[str, Any], key: str, *, low: int, high: int, default: int | None = None) -> int:
+def _whole(
+    settings: dict[str, Any], key: str, *, low: int, high: int, default: int | None = None, or_else: str | None = None
+) -> int:
     value = settings.get(key, default)
     if type(value) is not int or not low <= value <= high:
-        raise _out_of_range(key, "nothing" if value is None else value, f"a whole number, {low} to {high}")
+        raise _out_of_range(
+            key,
+            "nothing" if value is None else value,
+            f"a whole number, {low} to {high}" + (f", or {or_else}" if or_else else ""),
+        )
     return value
 
 

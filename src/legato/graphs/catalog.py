@@ -23,6 +23,11 @@ class GraphLimits:
     widths: tuple[int, ...] = (1,)
     """Query lengths of uniform batches."""
 
+    @property
+    def numbers_of_drafts(self) -> tuple[int, ...]:
+        """What each decode may be fed behind its next token."""
+        return tuple(width - 1 for width in self.widths)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Catalog:
@@ -68,14 +73,20 @@ def build_catalog(
     if GraphMode.PIECEWISE in (policy.mixed, *policy.uniform.values()):
         keys |= {GraphKey(mode=GraphMode.PIECEWISE, num_tokens=size) for size in tokens}
     if draft_stages:
-        keys = {_in_rounds(key) for key in keys}
+        keys = {drafting for key in keys for drafting in _in_rounds(key, limits.numbers_of_drafts)}
         keys |= _draft_keys(policy, limits, keys, sizes, draft_stages, key_ints)
     return Catalog(policy=policy, keys=tuple(sorted(keys, key=_dispatch_order)))
 
 
-def _in_rounds(key: GraphKey) -> GraphKey:
-    """Return the key of an engine with a drafter: where the graph samples, it drafts too."""
-    return key if key.sampler is None else replace(key, stage=Stage.ROUND)
+def _in_rounds(key: GraphKey, numbers_of_drafts: tuple[int, ...]) -> tuple[GraphKey, ...]:
+    """Return the keys of an engine with a drafter: where the graph samples, it drafts too.
+
+    A round makes as many drafts as it verifies, which a graph for any mix of widths does not tell.
+    """
+    if key.sampler is None:
+        return (key,)
+    numbers = numbers_of_drafts if key.query_len is None else (key.query_len - 1,)
+    return tuple(replace(key, stage=Stage.ROUND, num_drafts=number) for number in numbers)
 
 
 def _draft_keys(
@@ -88,18 +99,17 @@ def _draft_keys(
 ) -> set[GraphKey]:
     """Return what runs after a target that sampled outside its graph: each pass, as the policy has it."""
     drafting: set[GraphKey] = set()
-    if Stage.EXTEND in stages:
-        drafting |= {replace(key, stage=Stage.EXTEND) for key in keys if key.sampler is None}
+    if Stage.EXTEND in stages:  # plain decoding, of width 1, leaves the drafter as it is
+        drafting |= {replace(key, stage=Stage.EXTEND) for key in keys if key.sampler is None and key.query_len != 1}
     requests = _uniform_sizes(sizes, limits, max(limits.widths))
+    passes: set[GraphKey] = set()
     if policy.drafts is GraphMode.FULL:
-        shapes = [(reqs, reqs, 1) for reqs in requests]
-        drafting |= {replace(key, stage=Stage.DRAFT) for key in _full_keys(shapes, (None,), limits, key_ints)}
+        passes = _full_keys([(reqs, reqs, 1) for reqs in requests], (None,), limits, key_ints)
     if policy.drafts is GraphMode.PIECEWISE:
-        drafting |= {
-            GraphKey(stage=Stage.DRAFT, mode=GraphMode.PIECEWISE, num_tokens=reqs, num_reqs=reqs, query_len=1)
-            for reqs in requests
-        }
-    return drafting
+        passes = {GraphKey(mode=GraphMode.PIECEWISE, num_tokens=reqs, num_reqs=reqs, query_len=1) for reqs in requests}
+    return drafting | {
+        replace(key, stage=Stage.DRAFT, num_drafts=number) for key in passes for number in limits.numbers_of_drafts
+    }
 
 
 def _uniform_sizes(sizes: tuple[int, ...] | None, limits: GraphLimits, width: int) -> tuple[int, ...]:
@@ -129,7 +139,8 @@ def _full_keys(
     }
 
 
-def _dispatch_order(key: GraphKey) -> tuple[int, int, bool, int, int, KeyInts, str]:
+def _dispatch_order(key: GraphKey) -> tuple[int, int, bool, int, int, KeyInts, str, int]:
     """Full before piecewise; then the least padding, a uniform graph before one for any mix, the cheapest sampler."""
     sampler = len(SamplerVariant) if key.sampler is None else int(key.sampler)
-    return -key.mode, key.num_tokens, key.query_len is None, key.num_reqs or 0, sampler, key.key_ints, key.stage
+    sizes = (-key.mode, key.num_tokens, key.query_len is None, key.num_reqs or 0)
+    return *sizes, sampler, key.key_ints, key.stage, key.num_drafts

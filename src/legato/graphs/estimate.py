@@ -15,7 +15,7 @@ Kind = tuple[Stage, GraphMode, int | None, SamplerVariant | None]
 
 def kind_of(key: GraphKey) -> Kind:
     """Return what keys share that differ in size, and in the backend's integers, alone."""
-    return key.stage, key.mode, key.query_len, key.sampler
+    return key.stage, key.mode, key.query_len, key.sampler, key.num_drafts
 
 
 def sample_keys(keys: Iterable[GraphKey]) -> list[GraphKey]:

@@ -23,6 +23,8 @@ class BatchShape:
     needs_hidden_states: bool = False
     """Somebody reads the hidden states of all tokens, which no full graph leaves behind."""
     stage: Stage = Stage.TARGET
+    num_drafts: int = 0
+    """Drafts that the step makes for each request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +42,8 @@ class GraphKey:
     """Sampler inside the graph; None: the graph ends with the logits (FULL) or hidden states (PIECEWISE)."""
     key_ints: KeyInts = ()
     """Host integers of the attention backend, frozen at capture."""
+    num_drafts: int = 0
+    """Drafts that the graph makes for each request; 0 of a stage that makes none, too."""
 
     def serves(self, shape: BatchShape) -> bool:
         """Return whether a batch of this shape may be replayed on this graph."""
@@ -51,6 +55,7 @@ class GraphKey:
             and (self.mode is GraphMode.PIECEWISE or self.key_ints == shape.key_ints)
             and not (self.mode is GraphMode.FULL and shape.needs_hidden_states)
             and (self.stage is shape.stage or (self.stage is Stage.ROUND and shape.stage is Stage.TARGET))
+            and (self.num_drafts == shape.num_drafts or self.stage not in (Stage.ROUND, Stage.DRAFT))
         )
 
     def __str__(self) -> str:
@@ -61,6 +66,8 @@ class GraphKey:
             parts.append(f"query_len={self.query_len}")
         if self.sampler is not None:
             parts.append(str(self.sampler))
+        if self.stage in (Stage.ROUND, Stage.DRAFT):
+            parts.append(f"drafts={self.num_drafts}")
         parts += [f"{name}={value}" for name, value in self.key_ints]
         return " ".join(parts)
 

@@ -94,6 +94,18 @@ class _EngineCollector(Collector):
         for position, count in enumerate(stats.spec_decode_accepted_per_position):
             per_position.add_metric((str(position),), count)
         yield per_position
+        if stats.spec_decode_num_speculative_tokens is not None:
+            yield _gauge(
+                "spec_decode_num_speculative_tokens",
+                "Drafts of each decode in the latest step.",
+                stats.spec_decode_num_speculative_tokens,
+            )
+        if stats.spec_decode_speed_up is not None:
+            yield _gauge(
+                "spec_decode_speed_up",
+                "Times as fast as plain decoding since start, by costs measured at start.",
+                stats.spec_decode_speed_up,
+            )
 
     def _graphs(self) -> Iterable[Metric]:
         stats = self.stats

@@ -25,6 +25,10 @@ class EngineStats:
     """Drafts that stood."""
     spec_decode_accepted_per_position: tuple[int, ...] = ()
     """[drafts of a round] how often the first, second, … draft stood."""
+    spec_decode_num_speculative_tokens: int | None = None
+    """Drafts of each decode in the latest step; None: there is no drafter."""
+    spec_decode_speed_up: float | None = None
+    """Times as fast as plain decoding since start, by measured costs; None: they were not measured."""
     graph_steps: dict[str, int] = field(default_factory=dict)
     """'stage mode' -> steps."""
     graph_fallbacks: dict[str, int] = field(default_factory=dict)

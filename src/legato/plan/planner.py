@@ -28,7 +28,7 @@ class Planner:
         requests = batch.requests
         query_lens = [len(request.token_ids) for request in requests]
         prompt_logprobs = tuple([_prompt_logprobs(request) for request in requests])
-        shape = self._shape(requests, query_lens, needs_hidden_states=any(n is not None for n in prompt_logprobs))
+        shape = self._shape(batch, query_lens, needs_hidden_states=any(n is not None for n in prompt_logprobs))
         dispatched = dispatch(catalog, shape)
         num_tokens, num_reqs = self._padded(shape, dispatched)
         key = dispatched.key
@@ -58,11 +58,17 @@ class Planner:
         )
 
     def _draft_stages(self, catalog: Catalog, shape: BatchShape, dispatched: Dispatched) -> tuple[StagePlan, ...]:
-        """Return how the drafter's stages run after the target: in its graph, or each by itself."""
+        """Return how the drafter's stages run after the target: in its graph, or each by itself.
+
+        A uniform step that makes no drafts is plain decoding: what follows the target is only that rows go on.
+        """
+        plain = shape.query_len == 1 and not shape.num_drafts
         if dispatched.key is not None and dispatched.key.stage is Stage.ROUND:
-            return (_inside_the_round(shape, dispatched),)
+            return () if plain else (_inside_the_round(shape, dispatched),)
         plans = []
         for stage in self.draft_stages:
+            if plain and stage is Stage.EXTEND:
+                continue
             own_shape = replace(shape, stage=stage, sampler=SamplerVariant.GREEDY, needs_hidden_states=False)
             if stage is Stage.DRAFT:
                 key_ints = self.key_ints(shape.num_reqs, 1, self.limits.max_model_len)
@@ -83,9 +89,10 @@ class Planner:
             )
         return tuple(plans)
 
-    def _shape(
-        self, requests: tuple[ScheduledRequest, ...], query_lens: list[int], *, needs_hidden_states: bool
-    ) -> BatchShape:
+    def _shape(self, batch: ScheduledBatch, query_lens: list[int], *, needs_hidden_states: bool) -> BatchShape:
+        requests, num_drafts = batch.requests, 0
+        if self.draft_stages:
+            num_drafts = self.limits.numbers_of_drafts[-1] if batch.num_drafts is None else batch.num_drafts
         query_len = uniform_width(requests, self.limits.widths)
         computed = [request.num_computed_tokens for request in requests]
         return BatchShape(
@@ -95,6 +102,7 @@ class Planner:
             sampler=max({request.sampler for request in requests if request.samples}, default=SamplerVariant.GREEDY),
             key_ints=self.key_ints(len(requests), query_len, max(map(add, computed, query_lens))),
             needs_hidden_states=needs_hidden_states,
+            num_drafts=num_drafts,
         )
 
     def _padded(self, shape: BatchShape, dispatched: Dispatched) -> tuple[int, int]:

@@ -58,6 +58,9 @@ class RoundRequests:
     A request whose prompt goes on in a later step takes part too; its drafts are not used, and may be anything.
     """
 
+    num_drafts: int
+    """Drafts to be made: the drafter's own number at most. A drafter that has no ``extend`` is asked for none, too, so
+    that it sees all tokens; the others miss those of steps that make none."""
     rows: torch.Tensor  # [num_reqs] int64
     sampled: torch.Tensor  # [num_reqs, width] int64, the new tokens of each, and what does not count
     num_sampled: torch.Tensor  # [num_reqs] int64, how many of them count: 1 to width
@@ -73,7 +76,7 @@ class Drafter(Protocol):
     """Makes drafts on the device. Built once for an engine; everything it keeps has a fixed address."""
 
     num_drafts: int
-    """k: drafts in a round."""
+    """k: most drafts in a round."""
     state_size: int
     """Width of what ``extend`` leaves for each token; 0: the drafter has no such pass."""
     auxiliary_layers: tuple[int, ...]
@@ -88,7 +91,7 @@ class Drafter(Protocol):
         ...
 
     def propose(self, requests: RoundRequests) -> torch.Tensor:
-        """Return the drafts after ``next_tokens``.  # [num_reqs, num_drafts] int64, each within the vocabulary"""
+        """Return the drafts after ``next_tokens``.  # [num_reqs, requests.num_drafts] int64, within the vocabulary"""
         ...
 
     def tensors(self) -> Mapping[str, torch.Tensor]:

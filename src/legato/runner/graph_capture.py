@@ -199,6 +199,7 @@ def shape_of(key: GraphKey, max_num_seqs: int) -> StepShape:
         query_len=key.query_len,
         max_query_len=key.num_tokens if key.query_len is None else key.query_len,
         key_ints=key.key_ints,
+        num_drafts=key.num_drafts,
     )
 
 

@@ -25,6 +25,8 @@ class StepShape:
     """Uniform: tokens are read from the rows. None: from the step's input buffers."""
     max_query_len: int
     key_ints: KeyInts = ()
+    num_drafts: int = 0
+    """Drafts that are made for each request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

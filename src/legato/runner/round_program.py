@@ -11,6 +11,7 @@ Rows change at the end of ``propose`` alone: until then all parts see them as th
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import torch
 
@@ -23,7 +24,7 @@ from legato.models.causal_lm import AuxiliaryStates
 from legato.runner.attention_contexts import BreakingAttention, InlineAttention
 from legato.runner.device_state import DeviceState
 from legato.runner.drafter import Drafter, RoundRequests, RoundTokens, TokenPass
-from legato.runner.inputs import RequestInputs, StepShape, TokenInputs, request_inputs
+from legato.runner.inputs import RequestInputs, StepShape, TokenInputs, request_inputs, token_inputs
 from legato.runner.round_buffers import RoundBuffers
 from legato.runner.round_inputs import (
     SampledPlaces,
@@ -71,7 +72,7 @@ class RoundProgram(StepProgram):
             block_size=block_size,
         )
         self.drafter = drafter
-        self._synthetic = synthetic
+        self.synthetic = synthetic
         self._max_position = max_position
 
     @property
@@ -92,15 +93,16 @@ class RoundProgram(StepProgram):
         """Compute a round; with ``sampler`` None it ends at the logits."""
         requests = request_inputs(shape, self.buffers, self.state)
         tokens = self._tokens(shape, requests)
-        hidden = self._target(tokens, self._contexts(None))
+        extends = self.extends and not _is_plain(shape)
+        hidden = self._target(tokens, self._contexts(None), for_drafter=extends)
         places = self._places(shape, requests)
         self._logits(hidden, places)
         if sampler is None:
-            if self.extends:
+            if extends:
                 self.buffers.hidden[: shape.num_tokens].copy_(hidden)
             return
         self._accept(shape, requests, places, sampler)
-        if self.extends:
+        if extends:
             self._extend(shape, requests, tokens, hidden, self._contexts(None))
         self._propose(shape, self._contexts(None))
 
@@ -129,7 +131,7 @@ class RoundProgram(StepProgram):
         self._extend(shape, requests, self._tokens(shape, requests), hidden, self._contexts(segments))
 
     def propose(self, shape: StepShape, segments: SegmentedCapture | None = None) -> None:
-        """Make the drafts of ``shape.num_reqs`` requests and write the next inputs."""
+        """Make ``shape.num_drafts`` drafts for each of ``shape.num_reqs`` requests, and write the next inputs."""
         self._propose(shape, self._contexts(segments))
 
     def _contexts(self, segments: SegmentedCapture | None) -> _Contexts:
@@ -138,6 +140,9 @@ class RoundProgram(StepProgram):
         return lambda metadata: BreakingAttention(self.backend, self.caches, metadata, segments)
 
     def _tokens(self, shape: StepShape, requests: RequestInputs) -> TokenInputs:
+        if shape.query_len == 1:
+            tokens = token_inputs(shape, requests, self.buffers, self.state, block_size=self._block_size)
+            return replace(tokens, positions=tokens.positions.clamp(max=self._max_position))
         return round_token_inputs(
             shape,
             requests,
@@ -151,10 +156,10 @@ class RoundProgram(StepProgram):
         width = self.buffers.sampled.shape[1] if shape.query_len is None else shape.query_len
         return sampled_places(shape, requests, self.buffers, self.state, width)
 
-    def _target(self, tokens: TokenInputs, contexts: _Contexts) -> torch.Tensor:
+    def _target(self, tokens: TokenInputs, contexts: _Contexts, *, for_drafter: bool = True) -> torch.Tensor:
         """Return the target's hidden states; those that the drafter reads besides are left in their buffers."""
         auxiliary = None
-        if self.drafter.auxiliary_layers:
+        if for_drafter and self.drafter.auxiliary_layers:
             out = self.buffers.auxiliary[: tokens.input_ids.shape[0]]
             auxiliary = AuxiliaryStates(layers=self.drafter.auxiliary_layers, out=out)
         return self.model(tokens.input_ids, tokens.positions, contexts(tokens.metadata), auxiliary)
@@ -177,11 +182,11 @@ class RoundProgram(StepProgram):
             given = buffers.given_next.device[:num_reqs].unsqueeze(1)
             sampled = torch.cat([torch.where(given < 0, sampled[:, :1], given), sampled[:, 1:]], dim=1)
         drafts = self.state.drafts.index_select(0, rows)[:, : width - 1]
-        if self._synthetic is None:
+        if self.synthetic is None:
             num_accepted = accepted_run(matching_drafts(sampled, drafts, places.num_drafts))
         else:
             seeds = self.sampling.gather(rows).seed
-            stand = self._synthetic.accepted(seeds, places.positions[:, : width - 1], places.num_drafts)
+            stand = self.synthetic.accepted(seeds, places.positions[:, : width - 1], places.num_drafts)
             num_accepted = accepted_run(stand)
             sampled = take_drafts(sampled, drafts, num_accepted)
         buffers.sampled[:num_reqs, :width].copy_(sampled)
@@ -219,8 +224,12 @@ class RoundProgram(StepProgram):
         # A padded request may find what an earlier batch left; at length 0 it costs no attention.
         next_positions = buffers.next_positions[:num_reqs].masked_fill(rows == state.null_row, 0)
         last_places = buffers.last_places[:num_reqs]
+        if not shape.num_drafts and self.extends:
+            state.commit(rows, next_positions, next_tokens)
+            return
         drafts = self.drafter.propose(
             RoundRequests(
+                num_drafts=shape.num_drafts,
                 rows=rows,
                 sampled=sampled,
                 num_sampled=num_sampled,
@@ -230,7 +239,7 @@ class RoundProgram(StepProgram):
                 token_pass=self._token_passes(shape, rows, next_positions, contexts),
             )
         )
-        state.drafts.index_copy_(0, rows, drafts)
+        state.drafts[:, : shape.num_drafts].index_copy_(0, rows, drafts)
         state.commit(rows, next_positions, next_tokens)
 
     def _token_passes(
@@ -247,3 +256,8 @@ class RoundProgram(StepProgram):
             return TokenPass(positions=positions.clamp(max=self._max_position), context=contexts(metadata))
 
         return token_pass
+
+
+def _is_plain(shape: StepShape) -> bool:
+    """Return whether a step is plain decoding, which a drafter has no part in."""
+    return shape.query_len == 1 and not shape.num_drafts

@@ -51,4 +51,5 @@ def _shape(stage: StagePlan, max_query_len: int) -> StepShape:
         query_len=stage.shape.query_len,
         max_query_len=max_query_len,
         key_ints=stage.shape.key_ints,
+        num_drafts=stage.shape.num_drafts,
     )

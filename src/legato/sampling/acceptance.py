@@ -37,21 +37,29 @@ class SyntheticAcceptance:
 
     def __init__(self, rates: Sequence[float], device: torch.device) -> None:
         """``rates`` [k]: the chance that draft i stands, given that those before it do."""
+        self._log_bounds = torch.zeros(len(rates), dtype=torch.float32, device=device)  # [k]
+        self._never = torch.zeros(len(rates), dtype=torch.bool, device=device)  # [k]
+        self.set_rates(rates)
+        self._coin = torch.zeros(1, dtype=torch.int32, device=device)  # a hash that no token has
+
+    @torch.inference_mode()
+    def set_rates(self, rates: Sequence[float]) -> None:
+        """Accept at other rates [k] from now on; graphs read them where they are."""
         # An Exp(1) variate is above -log(rate) with probability rate.
         chances = torch.tensor(rates, dtype=torch.float64).clamp(1e-30, 1.0)
-        self._log_bounds = (-chances.log()).clamp(min=1e-30).log().to(torch.float32).to(device)  # [k]
-        self._never = torch.tensor([rate <= 0.0 for rate in rates], device=device)  # [k]
-        self._coin = torch.zeros(1, dtype=torch.int32, device=device)  # a hash that no token has
+        self._log_bounds.copy_((-chances.log()).clamp(min=1e-30).log())
+        self._never.copy_(torch.tensor([rate <= 0.0 for rate in rates]))
 
     def accepted(self, seeds: torch.Tensor, positions: torch.Tensor, num_drafts: torch.Tensor) -> torch.Tensor:
         """Return which drafts stand.  # [num_reqs, k] bool
 
-        ``seeds`` [num_reqs] int64, mixed; ``positions`` [num_reqs, k] int64 of the drafts; ``num_drafts`` [num_reqs].
+        ``seeds`` [num_reqs] int64, mixed; ``positions`` [num_reqs, k] int64 of the drafts, k at most as many as rates;
+        ``num_drafts`` [num_reqs].
         """
         num_reqs, width = positions.shape
         keys = seeds.unsqueeze(1).expand(num_reqs, width).reshape(-1)
         tosses = log_exponential(keys, positions.reshape(-1), self._coin).view(num_reqs, width)
-        return (tosses > self._log_bounds) & ~self._never & _within(positions, num_drafts)
+        return (tosses > self._log_bounds[:width]) & ~self._never[:width] & _within(positions, num_drafts)
 
 
 def take_drafts(sampled: torch.Tensor, drafts: torch.Tensor, num_accepted: torch.Tensor) -> torch.Tensor:

@@ -104,4 +104,5 @@ class BatchDraft:
             released_rows=released_rows,
             admissions=tuple(self._admissions),
             block_appends=tuple(self._block_appends),
+            num_drafts=self._num_drafts,
         )

@@ -50,15 +50,17 @@ class DraftChooser:
             self.num_drafts = self._best(num_reqs, num_judged / num_reqs)
         return self.num_drafts
 
-    def observe(self, num_reqs: int, num_drafts: int, stood: Sequence[int], *, num_made: int) -> None:
-        """Take in a step of ``num_reqs`` decodes with ``num_drafts`` drafts each.
+    def observe(self, stood: Sequence[int], *, num_made: int) -> None:
+        """Take in which drafts of a step stood.
 
         ``stood[i]``: requests of which the first i drafts stood; [0] is all that were judged. ``num_made``: drafts that
         were made for this step; those behind them are of earlier rounds and tell nothing.
         """
-        self._estimate.observe(stood[: 1 + min(num_made, num_drafts)])
+        self._estimate.observe(stood[: 1 + num_made])
+
+    def account(self, num_reqs: int, num_drafts: int, num_tokens: int) -> None:
+        """Take in that ``num_reqs`` decodes with ``num_drafts`` drafts each, and no prompts, brought ``num_tokens``."""
         costs = self._costs(num_reqs)
-        num_tokens = num_reqs + sum(stood[1:])
         self._plain_ms += costs[0] * num_tokens / num_reqs
         self._spent_ms += costs[self._numbers.index(num_drafts)]
 

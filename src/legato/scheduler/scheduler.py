@@ -27,12 +27,14 @@ from legato.flow.request import Request
 from legato.flow.request_update import FinishReason, RequestUpdate
 from legato.flow.scheduled_batch import ScheduledBatch
 from legato.flow.step_output import StepOutput
+from legato.graphs.modes import SamplerVariant
 from legato.kvcache.manager import KVCacheManager
 from legato.kvcache.spec import LayerGroup
 from legato.observability.stats import EngineStats
 from legato.scheduler.acceptance_counts import AcceptanceCounts
 from legato.scheduler.batch_draft import BatchDraft
 from legato.scheduler.commit import apply_result
+from legato.scheduler.draft_chooser import DraftChooser
 from legato.scheduler.limits import check_request
 from legato.scheduler.request_state import RequestState
 from legato.scheduler.rows import RowPool
@@ -49,6 +51,8 @@ class _Formed:
 
     batch: ScheduledBatch
     states: list[RequestState]
+    num_made: int
+    """Drafts that were made for it."""
 
 
 class Scheduler:
@@ -61,10 +65,14 @@ class Scheduler:
         layer_groups: Sequence[LayerGroup],
         num_drafts: int | None = None,
     ) -> None:
-        """``num_drafts``: drafts that a drafter makes for each decode; None: there is no drafter."""
+        """``num_drafts``: most drafts that a drafter makes for each decode; None: there is no drafter."""
         self._config = config
         self.num_drafts = num_drafts
-        """Drafts that decodes of the next step are fed; to be changed between steps, never above what is made."""
+        """Drafts that decodes of the next step are fed, and that it makes; to be changed between steps."""
+        self.chooser: DraftChooser | None = None
+        """What changes ``num_drafts`` for each step; None: it stays."""
+        self._num_made = 0
+        """Drafts that the step formed last makes."""
         self._cache = KVCacheManager(cache, layer_groups)
         self._order_key = order_key(config.policy)
         self._requests: dict[str, RequestState] = {}
@@ -99,6 +107,8 @@ class Scheduler:
             prompt_tokens=self._num_prompt_tokens,
             generation_tokens=self._num_generation_tokens,
             **self._acceptance.stats(),
+            spec_decode_num_speculative_tokens=self.num_drafts,
+            spec_decode_speed_up=None if self.chooser is None else self.chooser.speed_up,
         )
 
     def add(self, request: Request) -> None:
@@ -148,8 +158,12 @@ class Scheduler:
     def schedule(self) -> ScheduledBatch | None:
         """Form the next step; return None where nothing can run before the step in flight is committed, or at all."""
         assert len(self._in_flight) < MAX_STEPS_IN_FLIGHT, "scheduled before an earlier batch was committed"
-        draft = BatchDraft(self._config.max_num_batched_tokens, self.num_drafts)
         running = [state for state in self._running if not state.is_ending]
+        if self.chooser is not None:
+            decodes = [state for state in running if state.is_decoding]
+            num_judged = sum(state.sampler is not SamplerVariant.GENERAL for state in decodes)
+            self.num_drafts = self.chooser.choose(len(decodes), num_judged)
+        draft = BatchDraft(self._config.max_num_batched_tokens, self.num_drafts)
         # A request that ends with the step in flight gives its blocks back at the commit: no need to take another's.
         all_found_room = self._continue_decodes(running, draft, may_preempt=len(running) == len(self._running))
         self._continue_prefills(running, draft)
@@ -160,7 +174,8 @@ class Scheduler:
             return None
         self._step += 1
         batch = draft.seal(self._step, self._rows.drain_released())
-        self._in_flight.append(_Formed(batch, draft.states))
+        self._in_flight.append(_Formed(batch, draft.states, self._num_made))
+        self._num_made = self.num_drafts or 0
         return batch
 
     def commit(self, batch: ScheduledBatch, output: StepOutput) -> list[RequestUpdate]:
@@ -170,6 +185,8 @@ class Scheduler:
         """
         formed = self._in_flight.popleft()
         assert batch is formed.batch and output.step == batch.step, "committed out of order"
+        if self.chooser is not None:
+            self._observe(self.chooser, formed, output)
         updates = []
         for state, scheduled, result in zip(formed.states, batch.requests, output.requests, strict=True):
             assert scheduled.request_id == result.request_id, "results are not in the order of the batch"
@@ -193,6 +210,20 @@ class Scheduler:
                 if update.finish_reason is not None:
                     self._end(state)
         return updates
+
+    def _observe(self, chooser: DraftChooser, formed: _Formed, output: StepOutput) -> None:
+        """Tell the chooser what a step brought; what it cost is known where no prompts were in it."""
+        num_drafts = formed.batch.num_drafts or 0
+        decodes = [
+            (request.num_drafts, len(result.token_ids))
+            for request, result in zip(formed.batch.requests, output.requests, strict=True)
+            if request.is_decode
+        ]
+        judged = [num_tokens for may_stand, num_tokens in decodes if may_stand == num_drafts]
+        stood = [sum(num_tokens > place for num_tokens in judged) for place in range(1 + num_drafts)]
+        chooser.observe(stood, num_made=formed.num_made)
+        if len(decodes) == len(formed.batch.requests):
+            chooser.account(len(decodes), num_drafts, sum(num_tokens for _, num_tokens in decodes))
 
     def _continue_decodes(self, running: list[RequestState], draft: BatchDraft, *, may_preempt: bool) -> bool:
         """Feed the decodes; return whether blocks were free for all of them. Without them one preempts, or waits.

@@ -16,12 +16,12 @@ Advance = Callable[[torch.Tensor, torch.Tensor, TokenPass], torch.Tensor]
 """Tokens [num_reqs] int64, the states before them and where they stand -> the states after them."""
 
 
-def chain(requests: RoundRequests, num_drafts: int, draft: Draft, advance: Advance) -> torch.Tensor:
-    """Return the drafts of all requests, [num_reqs, num_drafts] int64, in ``num_drafts - 1`` passes."""
+def chain(requests: RoundRequests, draft: Draft, advance: Advance) -> torch.Tensor:
+    """Return the drafts of all requests, [num_reqs, num_drafts] int64, in one pass less than there are drafts."""
     assert requests.state is not None, "a chain begins with what extend left"
     state = requests.state
     drafts = [draft(state)]
-    for index in range(num_drafts - 1):
+    for index in range(requests.num_drafts - 1):
         state = advance(drafts[-1], state, requests.token_pass(index))
         drafts.append(draft(state))
     return torch.stack(drafts, dim=1)

@@ -69,7 +69,7 @@ class DraftModelDrafter:
     def propose(self, requests: RoundRequests) -> torch.Tensor:
         """Return the likeliest tokens, each after a pass over the one before it."""
         token_ids, drafts = requests.next_tokens, []
-        for index in range(self.num_drafts):
+        for index in range(requests.num_drafts):
             places = requests.token_pass(index)
             hidden = self._model(token_ids, places.positions, places.context)
             token_ids = argmax(self._model.compute_logits(hidden))

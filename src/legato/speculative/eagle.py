@@ -82,7 +82,7 @@ class EagleDrafter:
 
     def propose(self, requests: RoundRequests) -> torch.Tensor:
         """Return a chain of the likeliest tokens."""
-        return chain(requests, self.num_drafts, self._draft, self._advance)
+        return chain(requests, self._draft, self._advance)
 
     def tensors(self) -> Mapping[str, torch.Tensor]:
         """Return nothing: all it writes is in the cache."""

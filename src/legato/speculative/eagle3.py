@@ -92,7 +92,7 @@ class Eagle3Drafter:
 
     def propose(self, requests: RoundRequests) -> torch.Tensor:
         """Return a chain of the likeliest tokens."""
-        return chain(requests, self.num_drafts, self._head.draft, self._advance)
+        return chain(requests, self._head.draft, self._advance)
 
     def tensors(self) -> Mapping[str, torch.Tensor]:
         """Return nothing: all it writes is in the cache."""

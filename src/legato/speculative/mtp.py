@@ -111,7 +111,7 @@ class MtpDrafter:
             self._before.index_copy_(0, requests.rows, requests.state)
         states = list(requests.state.split(self._size, dim=1))
         drafts = [self._draft(0, states[0])]
-        for index in range(self.num_drafts - 1):
+        for index in range(requests.num_drafts - 1):
             depth = min(index + 1, self._num_used - 1)
             states = self._advance(depth, drafts[-1], states, requests.token_pass(index), chained=depth == index + 1)
             drafts.append(self._draft(depth, states[depth]))

@@ -62,10 +62,12 @@ class NgramDrafter:
     def propose(self, requests: RoundRequests) -> torch.Tensor:
         """Return what followed the longest run of latest tokens at its latest earlier place."""
         self._append(requests)
+        if requests.num_drafts == 0:
+            return requests.sampled[:, :0]
         history = self._history.index_select(0, requests.rows)  # [num_reqs, capacity] int32
         last = requests.next_positions.clamp(max=history.shape[1] - 1).unsqueeze(1)  # [num_reqs, 1]
         place = self._latest_place(history, last)  # [num_reqs, 1], of the run's last token
-        offsets = torch.arange(self.num_drafts, device=history.device)
+        offsets = torch.arange(requests.num_drafts, device=history.device)
         following = (place + 1 + offsets % (last - place)).clamp(min=0)
         return history.gather(1, following).to(torch.int64)
 
