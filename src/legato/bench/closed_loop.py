@@ -95,7 +95,7 @@ class _Loop:
     engine: SteppedEngine
     prompts: Iterator[tuple[int, ...]]
     output_len: int
-    ids: Iterator[int] = field(default_factory=itertools.count)
+    ids: Iterator[object] = field(default_factory=itertools.count)
 
     def run(self, num_requests: int, concurrency: int, report: Callable[[int, str], None]) -> list[_Request]:
         """Run so many requests, so many at once; ``report`` is told (how many have ended, "")."""
@@ -149,6 +149,13 @@ def measure_loop(
         tpot_ms=Latencies.of([_seconds_per_token(request) for request in requests]),
         shares=shares_between(before, engine.counts(), num_input + num_output - len(requests), seconds),
     )
+
+
+def run_once(engine: SteppedEngine, workload: LoopWorkload) -> None:
+    """Run as many requests as run at once, without measuring them: for a profile, which would slow a measurement."""
+    prompts = fresh_prompts(workload.seed + 1, workload.vocab_size, workload.input_len)
+    loop = _Loop(engine, prompts, workload.output_len, map("profile-{}".format, itertools.count()))
+    loop.run(workload.concurrency, workload.concurrency, lambda *_: None)
 
 
 def _seconds_per_token(request: _Request) -> float:

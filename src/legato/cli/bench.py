@@ -1,5 +1,6 @@
 """``legato bench``: measurements that a user can repeat. Owns the commands; what they measure is bench's."""
 
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,11 +18,14 @@ from legato.config.options import EngineOptions
 from legato.graphs.modes import GraphPolicy
 
 if TYPE_CHECKING:  # they import torch
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from legato.bench.contestant import Contestant
     from legato.bench.latency import LatencyRow
     from legato.config.engine import EngineConfig
+
+LEGATO = "legato"
+"""First word of the name of an engine of ours."""
 
 app = typer.Typer(help="Measure speed, beside a peer in the same run.", no_args_is_help=True)
 
@@ -46,6 +50,8 @@ def latency(*, workload: LatencyOptions, output: OutputOptions, engine: EngineOp
     console = Console(stderr=True)
     engines, config = contestants(workload, engine.sized_for(max(workload.batch_size)), console)
     rows = _measured(workload, engines, config, workload.case_prefix, console)
+    if workload.profile is not None:
+        _profile_latency(workload, engines, config, Path(workload.profile), console)
     tables = (bench_tables.latency_table(rows), bench_tables.speed_up_table(rows))
     hand_over(rows, tables, config.device, output)
 
@@ -86,7 +92,7 @@ def throughput(*, workload: ThroughputOptions, output: OutputOptions, engine: En
 
     - `legato bench throughput --num-requests 128,256 --concurrency 16,64 --input-len 1024 --output-len 128 --peer vllm`
     """
-    from legato.bench.closed_loop import measure_loop
+    from legato.bench.closed_loop import measure_loop, run_once
 
     console = Console(stderr=True)
     if engine.max_num_seqs is None:
@@ -98,6 +104,9 @@ def throughput(*, workload: ThroughputOptions, output: OutputOptions, engine: En
         for loop in loops:
             with measuring(console, f"{stepped.name}, {loop.concurrency} at once", loop.num_requests) as report:
                 rows.append(measure_loop(stepped, loop, report))
+            if workload.profile is not None and stepped.name == LEGATO:
+                with _profiled(Path(workload.profile) / f"{loop.case}.json", console):
+                    run_once(stepped, loop)
     tables = (bench_tables.throughput_table(rows), bench_tables.shares_table(rows))
     hand_over(rows, tables, config.device, output)
 
@@ -130,6 +139,29 @@ def startup(*, workload: StartupOptions, output: OutputOptions, engine: EngineOp
         graphs += [] if memory is None else [memory]
     tables = (bench_tables.startup_table(starts), bench_tables.graph_memory_table(graphs))
     hand_over([*starts, *graphs], tables, engine.device, output)
+
+
+def _profile_latency(
+    workload: LatencyOptions, engines: "Sequence[Contestant]", config: "EngineConfig", folder: Path, console: Console
+) -> None:
+    """Run one more turn of each of Legato's own engines, recorded; a peer's kernels may run in another process."""
+    from legato.bench.prompts import fresh_prompts
+
+    prompts = fresh_prompts(1, config.model.vocab_size, workload.input_len)
+    for engine in (engine for engine in engines if engine.name.partition(" ")[0] == LEGATO):
+        for batch_size in workload.batch_size:
+            name = f"{workload.case_prefix}-b{batch_size}-{engine.name.replace(' ', '-')}.json"
+            with _profiled(folder / name, console):
+                engine.generate([next(prompts) for _ in range(batch_size)], workload.output_len)
+
+
+@contextmanager
+def _profiled(path: Path, console: Console) -> "Iterator[None]":
+    from legato.device.profiler import profiled
+
+    with profiled(path):
+        yield
+    console.print(f"wrote {path}", markup=False, highlight=False)
 
 
 def _measured(

@@ -1,7 +1,7 @@
 """What ``legato bench`` measures, as typed. Owns the options and their help; measuring is bench's."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from legato.config.options import option
 from legato.errors import ConfigError
@@ -12,6 +12,16 @@ if TYPE_CHECKING:
 
 WORKLOAD = "Workload"
 RESULT = "Result"
+
+
+def profile_option() -> Any:
+    """Declare where profiles go."""
+    return option(
+        None,
+        "Folder for a profile of each engine of Legato, recorded after its measurement, over one more turn.",
+        metavar="DIR",
+        panel=RESULT,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +56,7 @@ class LatencyOptions:
     peer_alone: bool = option(
         False, "Measure the peer by itself, on a device that cannot hold both engines.", panel=WORKLOAD
     )
+    profile: str | None = profile_option()
     case_prefix: str = option("decode", "Name of the rows: a batch of 8 is 'decode-b8'.", panel=RESULT)
 
 
@@ -90,6 +101,7 @@ class ThroughputOptions:
     peer_alone: bool = option(
         False, "Measure the peer by itself, on a device that cannot hold both engines.", panel=WORKLOAD
     )
+    profile: str | None = profile_option()
     case: str | None = option(
         None,
         "Name of the row; default: 'closed-8' for 8 at once. Several rows have the number behind it.",

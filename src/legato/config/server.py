@@ -31,6 +31,12 @@ class ServerOptions:
         choices=("auto", "think", "none"),
         panel=SERVER,
     )
+    profile_dir: str | None = option(
+        None,
+        "Folder for profiles of the engine, which POST /start_profile and /stop_profile then record.",
+        metavar="DIR",
+        panel=SERVER,
+    )
     max_body_bytes: int = option(16 * 1024 * 1024, "Largest request body.", panel=SERVER)
     drain_timeout_s: float = option(30.0, "Seconds that running requests have to finish after SIGTERM.", panel=SERVER)
     dead_engine_grace_s: float = option(

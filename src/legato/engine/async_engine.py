@@ -9,6 +9,7 @@ import uuid
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 from legato.config.engine import EngineConfig
@@ -162,6 +163,14 @@ class AsyncLLM:
     async def live_view(self, *, seen: int, most: int) -> LiveView:
         """Return the counts of now and up to ``most`` step records past the first ``seen``; raises EngineDeadError."""
         return await self._client.live_view(seen=seen, most=most)
+
+    async def start_profile(self) -> None:
+        """Begin to record what the engine runs; raises RequestError where that happens already, EngineDeadError."""
+        await self._client.start_profile()
+
+    async def stop_profile(self, path: Path) -> None:
+        """End the recording and have it written to ``path``, absolute; raises RequestError, EngineDeadError."""
+        await self._client.stop_profile(path)
 
     async def wait_ended(self) -> None:
         """Return when the engine process has ended, for whatever reason."""

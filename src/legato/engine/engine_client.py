@@ -38,6 +38,9 @@ STOP_S = 5.0
 """How long a process told to end at once may take before it is killed: about one step."""
 
 
+_Query = wire.AskStats | wire.AskSteps | wire.AskGraphs | wire.AskLive | wire.StartProfile | wire.StopProfile
+
+
 class EngineClient:
     """One running engine process. To be used from the event loop that started it."""
 
@@ -123,6 +126,19 @@ class EngineClient:
         """Return the counts of now and up to ``most`` step records past the first ``seen``; raises EngineDeadError."""
         return cast(LiveView, await self._ask(wire.AskLive(next(self._query_ids), seen, most)))
 
+    async def start_profile(self) -> None:
+        """Begin to record what the engine runs; raises RequestError where that happens already, EngineDeadError."""
+        await self._profile(wire.StartProfile(next(self._query_ids)))
+
+    async def stop_profile(self, path: Path) -> None:
+        """End the recording and have it written to ``path``; raises RequestError, EngineDeadError."""
+        await self._profile(wire.StopProfile(next(self._query_ids), str(path)))
+
+    async def _profile(self, query: wire.StartProfile | wire.StopProfile) -> None:
+        refusal = cast(wire.ErrorReport | None, await self._ask(query))
+        if refusal is not None:
+            raise refusal.to_error()
+
     async def wait_ended(self) -> None:
         """Return when the process has ended, for whatever reason."""
         await asyncio.shield(self._ended)
@@ -156,7 +172,7 @@ class EngineClient:
         # The future is done at once unless the engine has not connected yet; then the socket keeps the message.
         self._socket.send(wire.encode(command))
 
-    async def _ask(self, query: wire.AskStats | wire.AskSteps | wire.AskGraphs | wire.AskLive) -> object:
+    async def _ask(self, query: _Query) -> object:
         self._check_alive()
         answer = self._queries[query.query_id] = asyncio.get_running_loop().create_future()
         try:
@@ -185,6 +201,7 @@ class EngineClient:
                 | wire.StepsReply(query_id, reply)
                 | wire.GraphsReply(query_id, reply)
                 | wire.LiveReply(query_id, reply)
+                | wire.ProfileReply(query_id, reply)
             ):
                 if query_id in self._queries:  # else whoever asked has been cancelled
                     self._queries[query_id].set_result(reply)

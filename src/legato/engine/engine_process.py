@@ -12,6 +12,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Protocol, cast
 
 import zmq
@@ -19,6 +20,7 @@ from rich.console import Console
 
 from legato.config.engine import EngineConfig
 from legato.config.options import EngineOptions
+from legato.device.profiler import DeviceProfiler
 from legato.engine import wire
 from legato.errors import LegatoError, RequestError
 from legato.flow.request import Request
@@ -72,6 +74,7 @@ class EngineLoop:
     def __init__(self, core: Core, socket: "zmq.Socket[bytes]") -> None:
         self._core = core
         self._socket = socket
+        self._profiler = DeviceProfiler()
         self._draining = False
         self._stopped = False
 
@@ -105,6 +108,10 @@ class EngineLoop:
                 self._send(wire.GraphsReply(query_id, core.graph_report()))
             case wire.AskLive(query_id, seen, most):
                 self._send(wire.LiveReply(query_id, live_view(core.stats(), core.step_log, seen=seen, most=most)))
+            case wire.StartProfile(query_id):
+                self._send(wire.ProfileReply(query_id, _refusal(self._profiler.start)))
+            case wire.StopProfile(query_id, path):
+                self._send(wire.ProfileReply(query_id, _refusal(lambda: self._profiler.stop(Path(path)))))
             case wire.Shutdown(drain):
                 self._draining = True
                 self._stopped = not drain
@@ -121,6 +128,15 @@ class EngineLoop:
 
     def _send(self, event: wire.Event) -> None:
         self._socket.send(wire.encode(event))
+
+
+def _refusal(work: Callable[[], None]) -> wire.ErrorReport | None:
+    """Do what a frontend asked for; return why it could not be done."""
+    try:
+        work()
+    except RequestError as error:
+        return wire.ErrorReport.of(error)
+    return None
 
 
 def main(address: str) -> int:

@@ -93,6 +93,19 @@ class AskLive(msgspec.Struct, frozen=True, tag=True):
     most: int
 
 
+class StartProfile(msgspec.Struct, frozen=True, tag=True):
+    """Begin to record what the steps run."""
+
+    query_id: int
+
+
+class StopProfile(msgspec.Struct, frozen=True, tag=True):
+    """End the recording and write it to a file."""
+
+    query_id: int
+    path: str
+
+
 class Shutdown(msgspec.Struct, frozen=True, tag=True):
     """End the process: after the requests that it holds, or at once."""
 
@@ -146,15 +159,22 @@ class LiveReply(msgspec.Struct, frozen=True, tag=True):
     reply: LiveView
 
 
+class ProfileReply(msgspec.Struct, frozen=True, tag=True):
+    """A recording was begun or written, or could not be."""
+
+    query_id: int
+    reply: ErrorReport | None
+
+
 class Fatal(msgspec.Struct, frozen=True, tag=True):
     """The engine cannot go on; the process ends after this message."""
 
     error: ErrorReport
 
 
-Command = Start | Add | Abort | AskStats | AskSteps | AskGraphs | AskLive | Shutdown
+Command = Start | Add | Abort | AskStats | AskSteps | AskGraphs | AskLive | StartProfile | StopProfile | Shutdown
 """Frontend -> engine process."""
-Event = Ready | Updates | Rejected | StatsReply | StepsReply | GraphsReply | LiveReply | Fatal
+Event = Ready | Updates | Rejected | StatsReply | StepsReply | GraphsReply | LiveReply | ProfileReply | Fatal
 """Engine process -> frontend."""
 
 _encoder = msgspec.msgpack.Encoder()

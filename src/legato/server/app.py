@@ -11,7 +11,7 @@ from legato.config.server import ServerOptions
 from legato.engine.async_engine import AsyncLLM
 from legato.errors import LegatoError
 from legato.observability.metrics import Metrics
-from legato.server import chat, completions, operations, tokenizing, ui_routes
+from legato.server import chat, completions, operations, profiling, tokenizing, ui_routes
 from legato.server.admission import Admission
 from legato.server.auth import OPEN_PATHS, RequireApiKey
 from legato.server.errors import ApiError, handle
@@ -41,6 +41,8 @@ def create_app(llm: AsyncLLM, options: ServerOptions) -> FastAPI:
         app.include_router(module.router)
     if options.ui:
         app.include_router(ui_routes.router)
+    if options.profile_dir is not None:
+        app.include_router(profiling.router)
     for kind in (ApiError, LegatoError, HTTPException, RequestValidationError, Exception):
         app.add_exception_handler(kind, handle)
     app.add_exception_handler(ClientDisconnect, _nobody_listens)
