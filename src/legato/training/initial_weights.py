@@ -18,8 +18,9 @@ def initial_weights(
 ) -> dict[str, torch.Tensor]:
     """Return the parameters of a head by their published names, float32, on the device of ``draft_ids``.
 
-    Final norm and output rows are the target's. Other matrices are drawn with a standard deviation of one over the root
-    of their input width, other norms are 1.
+    Output rows are the target's, and the final norm is too but for its size: logits begin with a standard deviation of
+    about 1, where the target's own size would make the first drafts certain and wrong. Other matrices are drawn with a
+    standard deviation of one over the root of their input width, other norms are 1.
     """
     meta = torch.device("meta")
     shapes = dict(checkpoint_parameters(Eagle3Head(config, 0, torch.float32, meta)))
@@ -32,8 +33,10 @@ def initial_weights(
             scale = parameter.shape[1] ** -0.5 * (_RESIDUAL_SCALE if name.endswith(_RESIDUAL) else 1.0)
             drawn = torch.randn(parameter.shape, generator=random) * scale
         weights[name] = drawn.to(draft_ids.device)
-    weights[NORM] = target.model.norm.weight.detach().float()
-    weights[LM_HEAD] = target.lm_head.weight.detach().index_select(0, draft_ids).float()
+    norm = target.model.norm.weight.detach().float()
+    rows = target.lm_head.weight.detach().index_select(0, draft_ids).float()
+    weights[NORM] = norm / (rows * norm).square().sum(-1).mean().sqrt()
+    weights[LM_HEAD] = rows
     return weights
 
 
