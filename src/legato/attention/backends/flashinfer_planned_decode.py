@@ -151,7 +151,7 @@ class PlannedDecode:
         self._pages.scatter_(0, places.flatten().to(torch.int64), block_table.flatten())
 
     def _new_wrapper(self, num_reqs: int, window: int | None) -> Any:
-        from flashinfer.decode import BatchDecodeWithPagedKVCacheWrapper  # type: ignore[import-not-found]
+        from flashinfer.decode import BatchDecodeWithPagedKVCacheWrapper
 
         wrapper = BatchDecodeWithPagedKVCacheWrapper(
             self._workspace,
