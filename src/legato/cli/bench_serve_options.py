@@ -45,7 +45,9 @@ class AskedServer:
 class PromptOptions:
     """What is asked."""
 
-    dataset: str = option("random", "Where prompts come from.", choices=DATASETS, panel=PROMPTS)
+    dataset: str = option(
+        "random", "Where prompts come from.", choices=DATASETS, panel=PROMPTS, aliases=("--dataset-name",)
+    )
     dataset_path: str | None = option(
         None, "File of prompts, in the data set's own shape.", metavar="FILE", panel=PROMPTS
     )
