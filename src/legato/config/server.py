@@ -37,6 +37,12 @@ class ServerOptions:
         metavar="DIR",
         panel=SERVER,
     )
+    otlp_endpoint: str | None = option(
+        None,
+        "OpenTelemetry collector, over HTTP, that is told of every request; needs 'legato[otel]'.",
+        metavar="URL",
+        panel=SERVER,
+    )
     max_body_bytes: int = option(16 * 1024 * 1024, "Largest request body.", panel=SERVER)
     drain_timeout_s: float = option(30.0, "Seconds that running requests have to finish after SIGTERM.", panel=SERVER)
     dead_engine_grace_s: float = option(

@@ -33,6 +33,7 @@ class OutputState:
         self._token_ids: list[int] = []
         self._logprobs: list[TokenLogprobs] = []
         self._given = (0, 0, 0)  # pieces of text, tokens, log-probabilities handed out as deltas
+        self._admitted: float | None = None
         self._arrivals: list[tuple[float, int]] = []
         """When updates with tokens came, and how many tokens each brought."""
 
@@ -42,6 +43,8 @@ class OutputState:
         Tokens behind the one that completes a stop string are dropped, as if they had never been generated.
         """
         num_before = len(self._token_ids)
+        if update.admitted is not None:
+            self._admitted = update.admitted
         self._token_ids += update.token_ids
         if update.logprobs:
             self._logprobs += update.logprobs
@@ -79,9 +82,11 @@ class OutputState:
             num_prompt_tokens=len(self.request.prompt_token_ids),
             num_output_tokens=len(self._token_ids),
             arrival=self.request.arrival,
+            admitted=self._admitted,
             first_token=self._arrivals[0][0] if self._arrivals else None,
             finished=finished,
             inter_token_s=tuple(self._inter_token_s()),
+            finish_reason=None if self.finish_reason is None else self.finish_reason.value,
         )
 
     @property

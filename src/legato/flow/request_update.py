@@ -16,7 +16,7 @@ class FinishReason(StrEnum):
     ERROR = "error"
 
 
-class RequestUpdate(Struct, frozen=True, kw_only=True, gc=False):
+class RequestUpdate(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """New tokens of one request, and its end if it ended. A struct, as it is made for each request at every step."""
 
     request_id: str
@@ -25,6 +25,8 @@ class RequestUpdate(Struct, frozen=True, kw_only=True, gc=False):
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
     num_cached_tokens: int = 0
     """Prompt tokens found in the prefix cache."""
+    admitted: float | None = None
+    """When its first step was formed, in monotonic seconds; with its first tokens alone."""
     finish_reason: FinishReason | None = None
     stop_reason: int | str | None = None
     """The token id or string that ended the output, unless it was an end token of the model."""

@@ -16,6 +16,9 @@ class RequestTiming:
     first_token: float | None
     """None: it ended without a token."""
     finished: float
+    admitted: float | None = None
+    """When it left the queue; None: it is not known, or it never did."""
+    finish_reason: str | None = None
     inter_token_s: tuple[float, ...]
     """Between two tokens; tokens that came together share their wait evenly."""
 
@@ -23,6 +26,11 @@ class RequestTiming:
     def time_to_first_token_s(self) -> float | None:
         """Seconds from arrival to the first token."""
         return None if self.first_token is None else self.first_token - self.arrival
+
+    @property
+    def queue_s(self) -> float | None:
+        """Seconds from arrival to the first step."""
+        return None if self.admitted is None else self.admitted - self.arrival
 
     @property
     def e2e_s(self) -> float:

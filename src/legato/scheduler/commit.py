@@ -18,12 +18,14 @@ def apply_result(state: RequestState, scheduled: ScheduledRequest, result: Reque
     token_ids, finish_reason = _accept(state, result.token_ids)
     if not token_ids and not prompt_logprobs:
         return None
+    admitted, state.admitted = state.admitted, None
     return RequestUpdate(
         request_id=scheduled.request_id,
         token_ids=token_ids,
         logprobs=result.logprobs[: len(token_ids)] if result.logprobs else (),
         prompt_logprobs=prompt_logprobs,
         num_cached_tokens=state.num_cached_tokens,
+        admitted=admitted,
         finish_reason=finish_reason,
         stop_reason=_stop_reason(state) if finish_reason is FinishReason.STOP else None,
     )

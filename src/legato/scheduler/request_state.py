@@ -1,5 +1,6 @@
 """How far one request has come. Owns its tokens and counts; decides nothing."""
 
+import time
 from dataclasses import dataclass, field
 
 from legato.flow.request import Request
@@ -41,6 +42,8 @@ class RequestState:
     num_prompt_logprobs: int = 0
     """Prompt tokens whose log-probabilities were delivered, the first token, which has none, not counted."""
     was_admitted: bool = False
+    admitted: float | None = None
+    """When the first admission was, in monotonic seconds, until the frontend has been told."""
     ended: bool = False
 
     def __post_init__(self) -> None:
@@ -88,6 +91,7 @@ class RequestState:
         if not self.was_admitted:
             self.num_cached_tokens = num_computed_tokens
             self.was_admitted = True
+            self.admitted = time.monotonic()
 
     def preempt(self) -> None:
         """Lose the row and all computed state; the tokens stay."""

@@ -25,6 +25,7 @@ from legato.config.server import ServerOptions
 from legato.engine.async_engine import AsyncLLM
 from legato.engine.engine_client import DEFAULT_FACTORY
 from legato.errors import ConfigError
+from legato.observability.request_spans import check_collector
 from legato.server.app import create_app
 from legato.server.live import Broadcaster
 
@@ -45,6 +46,8 @@ def serve(options: EngineOptions, server: ServerOptions, *, factory: str = DEFAU
 
     Raises ConfigError where the address cannot be had, and whatever error the engine was refused with.
     """
+    if server.otlp_endpoint is not None:
+        check_collector(server.otlp_endpoint)
     logging.basicConfig(level=server.log_level.upper(), format=LOG_FORMAT)
     with _listen(server) as listener, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_Lifecycle(options, server, listener).run(factory))
