@@ -78,8 +78,10 @@ class ChatFormat:
         if reader is None:
             reader = self._readers[choice.index] = self._reader(choice)
         new = reader.delta(delta.text, ended=delta.finish_reason is not None)
-        if new == ChatDelta() and delta.finish_reason is None and not self._tokens_wanted:
-            return None
+        if new == ChatDelta() and delta.finish_reason is None:
+            if not self._tokens_wanted:
+                return None
+            new = ChatDelta(content="")
         spelled = ChatChunkChoice(
             index=choice.index,
             delta=new,
