@@ -21,6 +21,22 @@ class Timing:
     """[batch_size][output_len]"""
     host_ms_per_step: float | None = None
     """The host's own work in a step after the first token; None where it is not told apart from the device's."""
+    num_steps: int | None = None
+    """Steps after the first token; None where the engine does not tell."""
+    num_judged: int = 0
+    """Rounds of a request in which drafts were judged."""
+    stood: tuple[int, ...] = ()
+    """[drafts of a round] how often the first, second, … draft stood."""
+
+    @property
+    def round_ms(self) -> float | None:
+        """Milliseconds of a step after the first token: of a round, where there are drafts."""
+        return (self.total_s - self.first_token_s) * 1000 / self.num_steps if self.num_steps else None
+
+    @property
+    def acceptance_length(self) -> float | None:
+        """Tokens that a round brought, the target's own counted; None: there were no drafts."""
+        return 1 + sum(self.stood) / self.num_judged if self.num_judged else None
 
     @property
     def tpot_ms(self) -> float:

@@ -55,6 +55,12 @@ class LatencyRow(Subject):
     """The host's own work in a step; None where it is not told apart from the device's."""
     output_tok_per_s: float
     """Output tokens of the whole batch per second of the whole call."""
+    round_ms: float | None = None
+    """Milliseconds of a step after the first token; a round, where there are drafts."""
+    acceptance_length: float | None = None
+    """Tokens that a round brought, the target's own counted; None: no drafts, or the engine does not tell."""
+    acceptance_rates: tuple[float, ...] = ()
+    """[drafts of a round] share of the rounds in which the first, second, … draft stood."""
     speed_ups: tuple[SpeedUp, ...]
     """Over each of the other engines."""
     graph_steps: dict[str, int]
@@ -115,9 +121,18 @@ def _row(contestant: Contestant, timings: dict[str, list[Timing]], batch_size: i
         tpot_ms=median(timing.tpot_ms for timing in own),
         host_ms_per_step=_median_or_none([timing.host_ms_per_step for timing in own]),
         output_tok_per_s=median(batch_size * workload.output_len / timing.total_s for timing in own),
+        round_ms=_median_or_none([timing.round_ms for timing in own]),
+        acceptance_length=_median_or_none([timing.acceptance_length for timing in own]),
+        acceptance_rates=_acceptance_rates(own),
         speed_ups=tuple(speed_up(other, own, timings[other]) for other in timings if other != contestant.name),
         graph_steps={} if counts is None else dict(counts.steps),
     )
+
+
+def _acceptance_rates(timings: Sequence[Timing]) -> tuple[float, ...]:
+    """Return by position how often drafts stood, over all turns."""
+    num_judged = sum(timing.num_judged for timing in timings)
+    return tuple(sum(stood) / num_judged for stood in zip(*(timing.stood for timing in timings), strict=True))
 
 
 def _median_or_none(values: Sequence[float | None]) -> float | None:

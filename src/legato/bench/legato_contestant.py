@@ -41,6 +41,7 @@ class LegatoContestant:
             policy=config.graph_policy,
         )
         self._request_ids = itertools.count()
+        self._seeds = itertools.count()
 
     def generate(self, prompts: Prompts, output_len: int) -> Timing:
         """Generate greedily. Raises EngineDeadError where a request ends with an error."""
@@ -52,6 +53,7 @@ class LegatoContestant:
             self.add(request_id, prompt, output_len)
         first_token_s = waited_s = 0.0
         num_steps = 0
+        before = self.core.stats()
         while self.core.has_work:
             for update in self._updates():
                 outputs[update.request_id].extend(update.token_ids)
@@ -61,21 +63,26 @@ class LegatoContestant:
                 first_token_s, waited_s = time.perf_counter() - started, self._waited_s()
         total_s, waited_s = time.perf_counter() - started, self._waited_s() - waited_s
         host_s = total_s - first_token_s - waited_s
+        after = self.core.stats()
+        stood = zip(after.spec_decode_accepted_per_position, before.spec_decode_accepted_per_position, strict=True)
         return Timing(
             first_token_s=first_token_s,
             total_s=total_s,
             token_ids=tuple(map(tuple, outputs.values())),
             host_ms_per_step=host_s * 1e3 / num_steps if waited_s and num_steps else None,
+            num_steps=num_steps,
+            num_judged=after.spec_decode_drafts - before.spec_decode_drafts,
+            stood=tuple(late - early for late, early in stood),
         )
 
     def add(self, request_id: str, prompt: tuple[int, ...], output_len: int) -> None:
-        """Begin one greedy request."""
+        """Begin one greedy request, whose seed is its own: synthetic acceptance draws from it."""
         self.core.add(
             Request(
                 request_id=request_id,
                 prompt_token_ids=prompt,
                 params=SamplingParams(temperature=0.0, max_tokens=output_len, ignore_eos=True),
-                seed=0,
+                seed=next(self._seeds),
                 stop_token_ids=frozenset(),
                 max_tokens=output_len,
                 arrival=time.monotonic(),

@@ -7,9 +7,9 @@ from pathlib import Path
 from legato.bench.latency import LatencyRow
 from legato.errors import ConfigError
 
-_STYLES = (("o", "-"), ("s", "--"), ("^", "-."), ("D", ":"), ("v", (0, (5, 1, 1, 1))))
-"""Marker and line of each policy: told apart without colour too."""
-_COLOURS = ("#000000", "#0072b2", "#d55e00", "#009e73", "#cc79a7")
+STYLES = (("o", "-"), ("s", "--"), ("^", "-."), ("D", ":"), ("v", (0, (5, 1, 1, 1))))
+"""Marker and line of each series: told apart without colour too."""
+COLOURS = ("#000000", "#0072b2", "#d55e00", "#009e73", "#cc79a7")
 """Of Okabe and Ito's palette, which colour-blind readers tell apart."""
 
 
@@ -33,14 +33,14 @@ def draw_modes(rows: Sequence[LatencyRow], path: Path) -> None:
     policies = list(dict.fromkeys(row.policy for row in rows))
     for index, policy in enumerate(policies):
         line = [row for row in rows if row.policy == policy]
-        marker, dashes = _STYLES[index % len(_STYLES)]
+        marker, dashes = STYLES[index % len(STYLES)]
         axes.plot(
             [row.batch_size for row in line],
             [row.tpot_ms for row in line],
             label=policy,
             marker=marker,
             linestyle=dashes,
-            color=_COLOURS[index % len(_COLOURS)],
+            color=COLOURS[index % len(COLOURS)],
             markersize=5,
             linewidth=1.5,
         )

@@ -1,5 +1,6 @@
 """The peer: vLLM in processes of its own, with its defaults but no prefix cache. Owns how it is built and timed."""
 
+import json
 import time
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -13,6 +14,9 @@ from legato.errors import ConfigError
 from legato.graphs.modes import GraphPolicy
 from legato.loading.source import WeightFormat, resolve_model
 from legato.results.rows_file import model_name
+
+_BACKENDS = {"flashinfer": "FLASHINFER", "triton": "TRITON_ATTN", "flash_attn_3": "FLASH_ATTN"}
+"""Ours -> its name; any other: its own choice."""
 
 
 class VllmPeer:
@@ -38,10 +42,12 @@ class VllmPeer:
             version=vllm.__version__,
             model=model_name(options.model),
             dtype=dtype,
+            backend=options.attention_backend if options.attention_backend.lower() in _BACKENDS else None,
             policy=str(GraphPolicy.NONE) if eager else None,
         )
         self._params = vllm.SamplingParams
         self._deltas = vllm.sampling_params.RequestOutputKind.DELTA
+        backend = _BACKENDS.get(options.attention_backend.lower())
         self._llm = vllm.LLM(
             model=str(source.path),
             load_format="dummy" if source.format is WeightFormat.DUMMY else "auto",
@@ -52,6 +58,8 @@ class VllmPeer:
             enable_prefix_caching=False,
             enforce_eager=eager,
             **({} if max_num_seqs is None else {"max_num_seqs": max_num_seqs}),
+            **({} if backend is None else {"attention_backend": backend}),
+            **peer_speculation(options.speculative_config, backend),
         )
 
     @classmethod
@@ -102,6 +110,22 @@ class VllmPeer:
 
     def counts(self) -> None:
         """Return nothing: no record is kept."""
+
+
+def peer_speculation(text: str | None, backend: str | None) -> dict[str, Any]:
+    """Return the drafter as its engine takes it: the same keys. Raises ConfigError for what it does not have."""
+    if text is None:
+        return {}
+    settings: dict[str, Any] = json.loads(text)
+    settings.pop("load_format", None)  # it loads a drafter as it loads the target
+    if settings.get("num_speculative_tokens") == "auto":
+        raise ConfigError(
+            "the peer has one number of drafts",
+            {"requested": '--peer vllm with "num_speculative_tokens": "auto"', "options": "a number"},
+        )
+    if backend is not None and "model" in settings:
+        settings["attention_backend"] = backend  # else its drafter takes another
+    return {"speculative_config": settings}
 
 
 def require_vllm() -> None:

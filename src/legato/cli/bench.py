@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 from rich.console import Console
 
-from legato.cli import bench_serve, bench_tables
+from legato.cli import bench_serve, bench_speculation, bench_tables
 from legato.cli.bench_engines import contestants, resolved_config, stepped_engines
 from legato.cli.bench_options import LatencyOptions, ModesOptions, OutputOptions, StartupOptions, ThroughputOptions
 from legato.cli.bench_progress import measuring
@@ -36,6 +36,7 @@ def group() -> None:
 
 
 app.command("serve")(takes_options(bench_serve.serve))
+app.command("speculation")(takes_options(bench_speculation.speculation))
 
 
 @app.command()
@@ -49,10 +50,14 @@ def latency(*, workload: LatencyOptions, output: OutputOptions, engine: EngineOp
     """
     console = Console(stderr=True)
     engines, config = contestants(workload, engine.sized_for(max(workload.batch_size)), console)
-    rows = _measured(workload, engines, config, workload.case_prefix, console)
+    rows = _measured(workload, engines, config, workload.case_prefix or _case_prefix(engine, config), console)
     if workload.profile is not None:
         _profile_latency(workload, engines, config, Path(workload.profile), console)
-    tables = (bench_tables.latency_table(rows), bench_tables.speed_up_table(rows))
+    tables = (
+        bench_tables.latency_table(rows),
+        bench_tables.acceptance_table(rows),
+        bench_tables.speed_up_table(rows),
+    )
     hand_over(rows, tables, config.device, output)
 
 
@@ -162,6 +167,15 @@ def _profiled(path: Path, console: Console) -> "Iterator[None]":
     with profiled(path):
         yield
     console.print(f"wrote {path}", markup=False, highlight=False)
+
+
+def _case_prefix(engine: EngineOptions, config: "EngineConfig") -> str:
+    """Return the name of rows where none was given: of the drafter, and of the attention backend where one was."""
+    if config.speculative is None:
+        return "decode"
+    from legato.bench.speculation import case_of
+
+    return case_of(config.speculative, None if engine.attention_backend == "auto" else config.attention_backend)
 
 
 def _measured(

@@ -57,7 +57,11 @@ class LatencyOptions:
         False, "Measure the peer by itself, on a device that cannot hold both engines.", panel=WORKLOAD
     )
     profile: str | None = profile_option()
-    case_prefix: str = option("decode", "Name of the rows: a batch of 8 is 'decode-b8'.", panel=RESULT)
+    case_prefix: str | None = option(
+        None,
+        "Name of the rows; default: 'decode', and a batch of 8 is 'decode-b8'; with a drafter 'eagle3-k3-a2.8-b8'.",
+        panel=RESULT,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

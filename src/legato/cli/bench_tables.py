@@ -10,6 +10,7 @@ from legato.cli import tables
 if TYPE_CHECKING:  # they import torch
     from legato.bench.closed_loop import Latencies, ThroughputRow
     from legato.bench.latency import LatencyRow, Spread
+    from legato.bench.speculation import SpeculationRow
     from legato.bench.startup import GraphMemoryRow, StartupRow
 
 
@@ -28,6 +29,42 @@ def latency_table(rows: "Sequence[LatencyRow]") -> Table:
         for row in rows
     ]
     return tables.table("Latency, medians", columns, cells, numeric=columns[1:])
+
+
+def acceptance_table(rows: "Sequence[LatencyRow]") -> Table:
+    """Return what drafts brought, a line per engine that tells and batch size; no line where there were none."""
+    columns = ("engine", "batch", "tokens/round", "ms/round", "accepted by position")
+    cells = [
+        (
+            row.name,
+            row.batch_size,
+            f"{row.acceptance_length:.2f}",
+            None if row.round_ms is None else f"{row.round_ms:.3f}",
+            " ".join(f"{rate:.2f}" for rate in row.acceptance_rates),
+        )
+        for row in rows
+        if row.acceptance_length is not None
+    ]
+    return tables.table("Drafts", columns, cells, numeric=columns[1:-1])
+
+
+def speculation_table(rows: "Sequence[SpeculationRow]") -> Table:
+    """Return tokens per second over plain decoding, a line per acceptance and batch size, a column per number."""
+    kinds = list(dict.fromkeys(row.num_speculative_tokens for row in rows))
+    found = {(row.text_acceptance_length, row.batch_size, row.num_speculative_tokens): row for row in rows}
+    places = dict.fromkeys((row.text_acceptance_length, row.batch_size) for row in rows)
+    columns = ("acceptance", "batch", "plain ms/token", *(f"k {kind}" for kind in kinds), "auto over best")
+    cells = [
+        (
+            f"{length:g}",
+            size,
+            f"{found[length, size, 0].tpot_ms:.3f}",
+            *(f"{found[length, size, kind].over_plain:.2f}" for kind in kinds),
+            f"{found[length, size, kinds[-1]].over_best:.3f}",
+        )
+        for length, size in places
+    ]
+    return tables.table("Times as fast as plain decoding, medians", columns, cells, numeric=columns)
 
 
 def modes_table(rows: "Sequence[LatencyRow]") -> Table:

@@ -45,6 +45,15 @@ class SpeculativeConfig:
         return draft_numbers(most) if self.chosen_per_step else (most,)
 
     @property
+    def synthetic_length(self) -> float:
+        """SYNTHETIC: tokens of a round with all drafts in the mean, its own token counted."""
+        tokens = run = 1.0
+        for rate in self.acceptance_rates:
+            run *= rate
+            tokens += run
+        return tokens
+
+    @property
     def slack(self) -> int:
         """Tokens past the longest sequence that steps may compute, where a request ends within a run.
 

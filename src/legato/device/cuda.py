@@ -182,7 +182,7 @@ class CudaDevice:
         work()
         end.record()
         end.synchronize()
-        return begin.elapsed_time(end)
+        return float(begin.elapsed_time(end))
 
     @contextmanager
     def forbid_waiting(self) -> Iterator[None]:

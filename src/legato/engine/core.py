@@ -1,6 +1,6 @@
 """The loop: schedule, plan, launch, collect, commit. Owns nothing else; what each word means stands in its package."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from legato.observability.trace import NO_TRACE, Tracer
 from legato.plan.planner import Planner
 from legato.runner.graph_capture import DroppedKey
 from legato.runner.model_runner import InFlightStep, ModelRunner
+from legato.runner.round_program import RoundProgram
 from legato.scheduler.scheduler import Scheduler
 
 
@@ -96,6 +97,19 @@ class EngineCore:
         output = self._runner.collect(step)
         with self._trace.span("commit"):
             return self._scheduler.commit(step.batch, output)
+
+    def pin_drafts(self, num_drafts: int | None) -> None:
+        """Feed so many drafts in every step, for measurements; None: choose again. The engine must be one that does."""
+        chooser = self._scheduler.chooser
+        assert chooser is not None, "the number of drafts is not chosen"
+        assert num_drafts is None or num_drafts in chooser.costs.num_drafts, "there are no graphs of this width"
+        chooser.pinned = num_drafts
+
+    def set_synthetic_acceptance(self, rates: Sequence[float]) -> None:
+        """Accept drafts at these rates from now on, for measurements; acceptance must be synthetic already."""
+        program = self._runner.program
+        assert isinstance(program, RoundProgram) and program.synthetic is not None, "acceptance is not synthetic"
+        program.synthetic.set_rates(rates)
 
     def reset_prefix_cache(self) -> None:
         """Forget all computed prefixes; running requests are not touched."""

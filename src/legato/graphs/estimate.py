@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from legato.graphs.key import GraphKey
 from legato.graphs.modes import GraphMode, SamplerVariant, Stage
 
-Kind = tuple[Stage, GraphMode, int | None, SamplerVariant | None]
+Kind = tuple[Stage, GraphMode, int | None, SamplerVariant | None, int]
 
 
 def kind_of(key: GraphKey) -> Kind:

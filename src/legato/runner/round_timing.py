@@ -63,7 +63,8 @@ def _batch(runner: ModelRunner, num_reqs: int, num_drafts: int, longest: int) ->
     blocks_each = (limits.num_blocks - 1) // num_reqs
     room = min(blocks_each * limits.block_size, limits.max_model_len) - longest - num_drafts
     context = max(1, min(_CONTEXT, room))
-    num_blocks = min(blocks_each, -(-(context + longest + num_drafts) // limits.block_size))
+    wanted = -(-(context + longest + num_drafts) // limits.block_size)
+    num_blocks = min(blocks_each, wanted, state.block_table.shape[1])
     rows = range(num_reqs)
     state.admit(rows, [context] * num_reqs)
     state.append_blocks(

@@ -174,3 +174,12 @@ def test_numbers_that_are_left_out_cost_little(length: float) -> None:
 
     best = max(expected_tokens(rates, k) / ms(k) for k in range(16))
     assert max(speed(costs, 8, rates, k) for k in costs.num_drafts) > 0.99 * best
+
+
+def test_what_is_forgotten_is_learnt_anew() -> None:
+    chooser = DraftChooser(TABLES["a head"])
+    at_first = chooser.rates
+    simulate(chooser, 8, rates_of_length(1.05, MAX_DRAFTS), 300)
+    assert chooser.rates != at_first
+    chooser.forget()
+    assert chooser.rates == at_first and chooser.speed_up is None
