@@ -110,6 +110,8 @@ class EngineCore:
         program = self._runner.program
         assert isinstance(program, RoundProgram) and program.synthetic is not None, "acceptance is not synthetic"
         program.synthetic.set_rates(rates)
+        if self._scheduler.chooser is not None:
+            self._scheduler.chooser.forget()
 
     def reset_prefix_cache(self) -> None:
         """Forget all computed prefixes; running requests are not touched."""

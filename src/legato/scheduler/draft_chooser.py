@@ -39,6 +39,11 @@ class DraftChooser:
         """Times as fast as plain decoding, since start: tokens that came over what they and their rounds cost."""
         return self._plain_ms / self._spent_ms if self._spent_ms else None
 
+    def forget(self) -> None:
+        """Begin as at start: what was seen is no guide to what comes."""
+        self._estimate = AcceptanceEstimate(self._numbers[-1])
+        self._plain_ms = self._spent_ms = 0.0
+
     def choose(self, num_reqs: int, num_judged: int) -> int:
         """Return the drafts of each decode in the next step.
 
