@@ -74,6 +74,8 @@ def serve(
     with _server(asked, engine, console) as base_url:
         plan = _plan(base_url, asked, prompts, load, engine, targets_ms)
         rows = _measured(plan, dataset, console)
+    if not rows:
+        raise typer.Abort  # by the user, before anything was measured
     _show(rows, load, output, engine, elsewhere=asked.base_url)
 
 

@@ -17,10 +17,13 @@ SOON_S = 0.5
 """Beyond any delay between two threads, even on a busy machine."""
 
 
-def ask(url: str, count: int = 1, *, send_times=None, max_concurrency=None, **target) -> LoadResult:
+def ask(
+    url: str, count: int = 1, *, send_times=None, max_concurrency=None, progress=lambda *_: None, **target
+) -> LoadResult:
     prompts = [Prompt(content="hi", output_len=3)] * count
     times = [0.0] * count if send_times is None else send_times
-    return run_load(Target(base_url=url, model="m", **target), prompts, times, max_concurrency=max_concurrency)
+    asked = Target(base_url=url, model="m", **target)
+    return run_load(asked, prompts, times, max_concurrency=max_concurrency, progress=progress)
 
 
 def only(result: LoadResult) -> RequestRecord:
@@ -157,10 +160,10 @@ def test_requests_are_sent_at_their_times() -> None:
 
 
 def test_ctrl_c_ends_a_run_and_leaves_what_there_is() -> None:
+    interrupting = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
     with scripted_server(stream("a"), [OK, 30.0]) as server:
-        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
-        started = time.monotonic()
-        result = ask(server.url, 5, max_concurrency=1)
-    assert time.monotonic() - started < 5
+        begun = time.monotonic()
+        result = ask(server.url, 5, max_concurrency=1, progress=lambda *_: interrupting.start())
+    assert time.monotonic() - begun < 20
     assert (len(result.records), result.unfinished) == (1, 4)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
