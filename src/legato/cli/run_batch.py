@@ -62,7 +62,7 @@ def run_batch(
         counts = run(job, engine, lambda done, lines: progress.update(task, completed=done, total=lines))
     kept = f", {counts.resumed} from an earlier run" if counts.resumed else ""
     console.print(
-        f"{output}: {counts.resumed + counts.answered} of {counts.lines} rows{kept}, {counts.failed} with an error",
+        f"{output}: {counts.resumed + counts.answered} of {counts.lines} rows{kept}, {counts.failed} of this run's with an error",
         markup=False,
         highlight=False,
     )

@@ -141,6 +141,11 @@ def test_arguments_given_as_a_string_are_the_json_in_it():
     assert read(HERMES, [text]) == [CallStart("weather"), Arguments('{"a": 1}')]
 
 
+def test_json_that_is_nested_beyond_all_measure_is_content():
+    text = '<tool_call>{"name": ' + "[" * 50_000 + "]" * 50_000 + "}</tool_call>"
+    assert read(HERMES, [text]) == [Content(text)]
+
+
 def test_a_chat_template_tells_which_parsers_its_model_needs():
     def auto(template):
         style = MessageStyle.of(tool_calls="auto", reasoning="auto", template=template)

@@ -187,5 +187,5 @@ def _decoded(text: str) -> object:
     """Return the JSON value of ``text``; None for what is none."""
     try:
         return json.loads(text, strict=False)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
