@@ -60,9 +60,10 @@ def run_batch(
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("", total=None)
         counts = run(job, engine, lambda done, lines: progress.update(task, completed=done, total=lines))
-    kept = f", {counts.resumed} from an earlier run" if counts.resumed else ""
+    kept = f"{counts.resumed} from an earlier run, " if counts.resumed else ""
+    rows = f"{counts.resumed + counts.answered} of {counts.lines} rows"
     console.print(
-        f"{output}: {counts.resumed + counts.answered} of {counts.lines} rows{kept}, {counts.failed} of this run's with an error",
+        f"{output}: {rows}, {kept}{counts.answered} from this one, {counts.failed} of them with an error",
         markup=False,
         highlight=False,
     )
