@@ -46,4 +46,8 @@ def acceptance_line(stats: "EngineStats") -> str | None:
     if length is None:
         return None
     rates = " ".join(f"{rate:.2f}" for rate in stats.acceptance_rates)
-    return f"{length:.2f} tokens per round of drafts · accepted by position {rates}"
+    parts = [f"{length:.2f} tokens per round of drafts", f"accepted by position {rates}"]
+    if stats.spec_decode_speed_up is not None:
+        now = stats.spec_decode_num_speculative_tokens
+        parts.append(f"{stats.spec_decode_speed_up:.2f} times plain decoding by measured costs, {now} drafts now")
+    return " · ".join(parts)

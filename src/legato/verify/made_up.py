@@ -23,10 +23,13 @@ def only(key: GraphKey | None, catalog: Catalog) -> Catalog:
     return Catalog(policy=policy, keys=() if key is None else (key,))
 
 
-def as_scheduled(batch: SyntheticBatch, params: SamplingParams, *, decodes: Sequence[bool]) -> ScheduledBatch:
+def as_scheduled(
+    batch: SyntheticBatch, params: SamplingParams, *, decodes: Sequence[bool], num_drafts: int | None = None
+) -> ScheduledBatch:
     """Return the batch as the scheduler would hand it over, every request just admitted.
 
     ``decodes``: which requests feed generated tokens; those behind the first of them are drafts, which may stand.
+    ``num_drafts``: what the step makes for each request; None: the most.
     """
     starts = (0, *accumulate(batch.query_lens))
     token_ids = [batch.token_ids[starts[i] : starts[i + 1]] for i in range(len(batch.rows))]
@@ -52,7 +55,14 @@ def as_scheduled(batch: SyntheticBatch, params: SamplingParams, *, decodes: Sequ
     appends = tuple(
         BlockAppend(row=row, start=0, block_ids=blocks) for row, blocks in zip(batch.rows, batch.blocks, strict=True)
     )
-    return ScheduledBatch(step=1, requests=requests, released_rows=(), admissions=admissions, block_appends=appends)
+    return ScheduledBatch(
+        step=1,
+        requests=requests,
+        released_rows=(),
+        admissions=admissions,
+        block_appends=appends,
+        num_drafts=num_drafts,
+    )
 
 
 def _request(scheduled: ScheduledRequest) -> Request:

@@ -25,6 +25,11 @@ def params_for(key: GraphKey) -> SamplingParams:
     return _PARAMS[SamplerVariant.GREEDY if key.num_reqs is None else key.sampler]
 
 
+def drafts_of(key: GraphKey) -> int | None:
+    """Return the drafts that a step on ``key`` makes for each request; None: any number, the key makes none."""
+    return key.num_drafts if key.stage in (Stage.ROUND, Stage.DRAFT) else None
+
+
 def batch_that_selects(key: GraphKey, planner: Planner, catalog: Catalog) -> ScheduledBatch | None:
     """Return a batch within the scheduler's limits that the planner runs on ``key``; None: it finds none.
 
@@ -36,8 +41,8 @@ def batch_that_selects(key: GraphKey, planner: Planner, catalog: Catalog) -> Sch
 def _candidates(key: GraphKey, planner: Planner) -> Iterator[ScheduledBatch]:
     limits = planner.limits
     for num_reqs, decodes in _sizes(key, limits):
-        # Where requests are drafted for, each has verified as many tokens as it may.
-        num_tokens = num_reqs * max(limits.widths) if key.stage is Stage.DRAFT else key.num_tokens
+        # Where requests are drafted for, each has verified as many drafts as it gets.
+        num_tokens = num_reqs * (1 + key.num_drafts) if key.stage is Stage.DRAFT else key.num_tokens
         share, larger = divmod(num_tokens, num_reqs)
         query_lens = [share + (index < larger) for index in range(num_reqs)]
         for seq_len in context_lengths(limits.max_model_len):
@@ -75,4 +80,6 @@ def _batch(key: GraphKey, query_lens: list[int], seq_len: int, *, decodes: bool)
         )
         for row, query_len in enumerate(query_lens)
     )
-    return ScheduledBatch(step=1, requests=requests, released_rows=(), admissions=(), block_appends=())
+    return ScheduledBatch(
+        step=1, requests=requests, released_rows=(), admissions=(), block_appends=(), num_drafts=drafts_of(key)
+    )

@@ -27,7 +27,7 @@ from legato.sampling.near_ties import NEAR_TIE, tolerance
 from legato.verify.contexts import ComputedContexts
 from legato.verify.layer_probe import LayerProbe, first_difference
 from legato.verify.made_up import as_scheduled, only
-from legato.verify.reachability import params_for
+from legato.verify.reachability import drafts_of, params_for
 from legato.verify.tolerance import row_differences
 
 _SEED = 2
@@ -72,7 +72,7 @@ class ReplayCheck:
         buffers = runner.program.buffers
         width = buffers.sampled.shape[1] if isinstance(buffers, RoundBuffers) else 0
         decodes = verifying(self._made_up, uniform=key.query_len is not None, width=width)
-        self._batch = as_scheduled(self._made_up, params_for(key), decodes=decodes)
+        self._batch = as_scheduled(self._made_up, params_for(key), decodes=decodes, num_drafts=drafts_of(key))
         self._sampler = variant_of(params_for(key), 1)
         # The graph stands for its own key integers, whatever this batch's would be.
         self._planner = replace(core.planner, key_ints=lambda *_: key.key_ints)

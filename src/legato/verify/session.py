@@ -199,9 +199,10 @@ class _Session:
         """Add what stood of the drafts, where it is not what stood in the eager engine, though all tokens are.
 
         Drafts that are computed may change with rounding, as tokens may: those of each key are compared at its shape.
+        How many are made where their number is chosen depends on the clock.
         """
         found = self._resolved.speculation
-        if found is None or found.plan.extends or result.num_near_ties > 0:
+        if found is None or found.plan.extends or found.config.chosen_per_step or result.num_near_ties > 0:
             return
         if result.accepted != self._accepted:
             detail = f"drafts that stood by position: {list(result.accepted)} in place of {list(self._accepted)}"

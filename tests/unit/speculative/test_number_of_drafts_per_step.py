@@ -9,8 +9,10 @@ import tiny_engine
 from scripted_drafter import WitnessDrafter
 
 from legato.engine.core import EngineCore
+from legato.graphs.modes import Stage
 from legato.runner.round_program import RoundProgram
 from legato.scheduler.draft_chooser import DraftChooser
+from legato.verify.reachability import batch_that_selects
 
 
 class RandomChoice(DraftChooser):
@@ -127,3 +129,12 @@ def test_a_number_is_given_to_every_decode_of_a_step(folder: Path) -> None:
     tiny_engine.run(core, [tiny_engine.request(f"r{i}", [i + 1] * 5, max_tokens=20) for i in range(3)])
     stats = core.stats()
     assert stats.spec_decode_draft_tokens <= 3 * sum(chooser.taken)
+
+
+@pytest.mark.parametrize("method", ["ngram", "witness"])
+def test_every_graph_of_every_number_is_reached(folder: Path, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+    cases.script(monkeypatch, [])
+    core = build(folder, method, graph_policy="full_and_piecewise", max_num_seqs=2)
+    catalog = core.runner.catalog
+    assert {key.num_drafts for key in catalog.keys if key.stage is Stage.ROUND} == {0, 1, 2, 3}
+    assert all(batch_that_selects(key, core.planner, catalog) is not None for key in catalog.keys)
