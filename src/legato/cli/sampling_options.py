@@ -1,8 +1,11 @@
 """What the terminal commands ask of sampling. Owns their defaults; limits and errors are those of SamplingParams."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from legato.config.options import option
+from legato.errors import RequestError
+from legato.flow.guide import Guide
 from legato.flow.sampling_params import SamplingParams
 
 SAMPLING = "Sampling"
@@ -28,6 +31,8 @@ class SamplingOptions:
         None, "Log-probabilities of this many best tokens, in the --json output.", panel=SAMPLING
     )
     n: int = option(1, "Outputs per prompt.", panel=SAMPLING)
+    json_schema: str | None = option(None, "File with a JSON schema that the output must have.", panel=SAMPLING)
+    regex: str | None = option(None, "Regular expression that the output must match.", panel=SAMPLING)
 
     def params(self, seed: int) -> SamplingParams:
         """Return the engine's parameters. Raises RequestError for a value outside its range."""
@@ -43,4 +48,19 @@ class SamplingOptions:
             ignore_eos=self.ignore_eos,
             logprobs=self.logprobs,
             seed=seed,
+            guided=self._guide(),
         )
+
+    def _guide(self) -> Guide | None:
+        if self.json_schema is not None and self.regex is not None:
+            details = {"requested": "--json-schema and --regex", "options": "one of them"}
+            raise RequestError("an output has one form", details)
+        if self.regex is not None:
+            return Guide.regex(self.regex, param="--regex")
+        if self.json_schema is None:
+            return None
+        try:
+            text = Path(self.json_schema).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise RequestError("the schema cannot be read", {"file": self.json_schema, "found": error}) from None
+        return Guide.json_schema(text, param="--json-schema")

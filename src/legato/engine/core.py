@@ -5,17 +5,20 @@ from dataclasses import replace
 from typing import Any
 
 from legato.config.engine import EngineConfig
+from legato.engine.grammars import Grammars
 from legato.engine.graph_report import graph_report
+from legato.engine.guides import Guides, ended_with
 from legato.engine.memory import MemoryReport
+from legato.errors import RequestError
 from legato.flow.request import Request
-from legato.flow.request_update import RequestUpdate
+from legato.flow.request_update import FinishReason, RequestUpdate
 from legato.loading.tokenizer import Tokenizer
 from legato.observability.records import StepLog
 from legato.observability.stats import EngineStats
 from legato.observability.trace import NO_TRACE, Tracer
 from legato.plan.planner import Planner
 from legato.runner.graph_capture import DroppedKey
-from legato.runner.model_runner import InFlightStep, ModelRunner
+from legato.runner.model_runner import BegunStep, InFlightStep, ModelRunner
 from legato.runner.round_program import RoundProgram
 from legato.scheduler.scheduler import Scheduler
 
@@ -45,6 +48,12 @@ class EngineCore:
         self._dropped = dropped
         self._memory = memory
         self._trace = trace
+        self._guides = Guides(Grammars(tokenizer, config.model))
+
+    @property
+    def grammars(self) -> Grammars:
+        """What compiles the guides of this engine's requests."""
+        return self._guides.grammars
 
     @property
     def planner(self) -> Planner:
@@ -64,24 +73,47 @@ class EngineCore:
     @property
     def has_work(self) -> bool:
         """Whether any request is unfinished."""
-        return self._scheduler.has_work
+        return self._scheduler.has_work or self._guides.num_compiling > 0
 
     def add(self, request: Request) -> None:
-        """Queue a request. Raises RequestError for one that can never run, QueueFullError when too many are held."""
-        self._scheduler.add(request)
+        """Queue a request. Raises RequestError for one that can never run, QueueFullError when too many are held.
+
+        A guided one joins the queue when its grammar is compiled, which goes on beside the steps.
+        """
+        if self._guides.is_compiling(request.request_id):
+            raise RequestError("the request id is in use", {"requested": request.request_id}, param="request_id")
+        self._scheduler.check(request, num_elsewhere=self._guides.num_compiling)
+        if request.params.guided is None or self._guides.open(request):
+            self._scheduler.add(request)
 
     def abort(self, request_ids: Iterable[str]) -> list[RequestUpdate]:
         """End requests now; their blocks are free at once. Unknown ids are ignored."""
-        return self._scheduler.abort(request_ids)
+        updates = []
+        for request_id in request_ids:
+            if self._guides.close(request_id):
+                updates.append(RequestUpdate(request_id=request_id, finish_reason=FinishReason.ABORT))
+            else:
+                updates += self._scheduler.abort((request_id,))
+        return updates
 
     def step(self) -> list[RequestUpdate]:
         """Run one step and return what is new; nothing where no request can run."""
         with self._trace.step():
-            step = self._launch()
-            return [] if step is None else self._finish(step)
+            updates = self._admit_compiled()
+            begun = self._begin()
+            return updates if begun is None else updates + self._finish(self._draw(begun))
 
-    def _launch(self) -> InFlightStep | None:
-        """Form a step and begin it; return None where no request can run."""
+    def _admit_compiled(self) -> list[RequestUpdate]:
+        """Queue the guided requests whose grammars are there now; return the ends of those that have none."""
+        if not self._guides.num_compiling:
+            return []
+        compiled = self._guides.take_compiled(may_wait=not self._scheduler.has_work)
+        for request in compiled.ready:
+            self._scheduler.add(request)
+        return list(compiled.failed)
+
+    def _begin(self) -> BegunStep | None:
+        """Form a step and run its model; return None where no request can run."""
         with self._trace.span("schedule"):
             batch = self._scheduler.schedule()
         if batch is None:
@@ -90,13 +122,29 @@ class EngineCore:
         with self._trace.span("plan"):
             plan = self._planner.plan(batch, self._runner.catalog)
         self._trace.planned(plan)
-        return self._runner.launch(plan, batch)
+        return self._runner.begin(plan, batch)
+
+    def _draw(self, begun: BegunStep) -> InFlightStep:
+        """Draw the tokens of a step; those before are known where it is guided."""
+        masks = None
+        if begun.plan.shape.guided:
+            with self._trace.span("masks"):
+                masks = self._guides.masks(begun.batch)
+        return self._runner.draw(begun, masks)
 
     def _finish(self, step: InFlightStep) -> list[RequestUpdate]:
         """Wait for a step and take in what it computed."""
         output = self._runner.collect(step)
         with self._trace.span("commit"):
-            return self._scheduler.commit(step.batch, output)
+            updates = self._scheduler.commit(step.batch, output)
+            return [self._followed(update) for update in updates] if self._guides.num_running else updates
+
+    def _followed(self, update: RequestUpdate) -> RequestUpdate:
+        """Have the request's grammar follow; return the update, or the end of a request that has left its grammar."""
+        if self._guides.follow(update):
+            return update
+        self._scheduler.abort((update.request_id,))
+        return ended_with(update.request_id, "no token of the vocabulary continues the output as its guide requires")
 
     def pin_drafts(self, num_drafts: int | None) -> None:
         """Feed so many drafts in every step, for measurements; None: choose again. The engine must be one that does."""

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from legato.config.engine import EngineConfig
+from legato.engine.grammars import Grammars
 from legato.engine.request_limits import check_params, check_prompt, check_something_is_left, resolve_max_tokens
 from legato.errors import RequestError
 from legato.flow.request import Request
@@ -26,8 +27,10 @@ Messages = Sequence[Mapping[str, Any]]
 class InputProcessor:
     """Makes requests for one engine; counts those without a seed, so that each draws its own."""
 
-    def __init__(self, tokenizer: Tokenizer | None, config: EngineConfig) -> None:
+    def __init__(self, tokenizer: Tokenizer | None, config: EngineConfig, grammars: Grammars | None = None) -> None:
+        """``grammars``: the engine's own, where it is in this process."""
         self._tokenizer = tokenizer
+        self._grammars = grammars or Grammars(tokenizer, config.model)
         self._config = config
         self._unseeded = itertools.count()
 
@@ -64,6 +67,8 @@ class InputProcessor:
             for index, seed in enumerate(self._seeds(params))
         ]
         check_something_is_left(requests[0])
+        if params.guided is not None:
+            self._grammars.check(params.guided)
         return requests
 
     def token_ids(self, prompt: Prompt, *, add_special_tokens: bool = True) -> tuple[int, ...]:

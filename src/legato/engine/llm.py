@@ -58,7 +58,7 @@ class LLM:
         self.core = core
         self.config = core.config
         self.tokenizer = core.tokenizer
-        self.input = InputProcessor(core.tokenizer, core.config)
+        self.input = InputProcessor(core.tokenizer, core.config, core.grammars)
         self._output = OutputProcessor(core.tokenizer)
         self._arrived: dict[str, deque[RequestOutput]] = {}
         """Outputs that nobody has taken yet, by request."""

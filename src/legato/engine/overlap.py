@@ -1,7 +1,9 @@
 """The loop with depth-1 overlap: the next step is launched before the last one's tokens are read.
 
 Owns the one step in flight. While the device computes it, the host takes in the step before and forms the next, so that
-the device finds its next work waiting. All parts are those of the plain loop, which gives the same tokens.
+the device finds its next work waiting. A step with guided requests draws its tokens after that: its model runs while
+the host reads the tokens before and fills the masks. All parts are those of the plain loop, which gives the same
+tokens.
 """
 
 from collections.abc import Iterable
@@ -35,9 +37,13 @@ class OverlappedEngineCore(EngineCore):
     def step(self) -> list[RequestUpdate]:
         """Launch a step, then return what is new of the one before; nothing where there was none."""
         with self._trace.step():
-            launched = self._launch()
-            previous, self._in_flight = self._in_flight, launched
-            updates = [] if previous is None else self._finish(previous)
+            updates = self._admit_compiled()
+            begun, previous = self._begin(), self._in_flight
+            self._in_flight = None if begun is None or begun.plan.shape.guided else self._draw(begun)
+            if previous is not None:
+                updates += self._finish(previous)
+            if begun is not None and begun.plan.shape.guided:
+                self._in_flight = self._draw(begun)
             self._settle()
         return updates
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from legato.errors import RequestError
+from legato.flow.guide import Guide
 
 MAX_STOP_STRINGS = 16
 MAX_STOP_TOKEN_IDS = 64
@@ -56,6 +57,8 @@ class SamplingParams:
     """Log-probabilities of this many best tokens beside the chosen one; None: none."""
     prompt_logprobs: int | None = None
     """The same for every prompt token."""
+    guided: Guide | None = None
+    """The form that the output must have; None: any."""
 
     def __post_init__(self) -> None:
         for check in _CHECKS:
@@ -114,6 +117,20 @@ def _stop(params: SamplingParams) -> tuple[str, object, str, bool]:
     return "stop", params.stop, "a tuple of strings, none of them empty", good
 
 
+def _guided(params: SamplingParams) -> tuple[str, object, str, bool]:
+    # Each of these may forbid what the form requires, so that no token would be left.
+    others = {
+        "min_tokens": params.min_tokens > 0,
+        "ignore_eos": params.ignore_eos,
+        "allowed_token_ids": params.allowed_token_ids is not None,
+        "bad_words": bool(params.bad_words_token_ids),
+    }
+    given = [name for name, is_given in others.items() if is_given]
+    param = "guided" if params.guided is None else params.guided.param
+    limit = "not together with min_tokens, ignore_eos, allowed_token_ids or bad_words"
+    return param, f"together with {', '.join(given)}", limit, params.guided is None or not given
+
+
 _Check = Callable[[SamplingParams], tuple[str, object, str, bool]]
 _CHECKS: tuple[_Check, ...] = (
     _between("n", 1, MAX_N, whole=True),
@@ -133,4 +150,5 @@ _CHECKS: tuple[_Check, ...] = (
     _at_most_items("stop", MAX_STOP_STRINGS),
     _at_most_items("stop_token_ids", MAX_STOP_TOKEN_IDS),
     _allowed,
+    _guided,
 )

@@ -22,6 +22,8 @@ class BatchShape:
     """Host integers that the attention backend declared for this batch."""
     needs_hidden_states: bool = False
     """Somebody reads the hidden states of all tokens, which no full graph leaves behind."""
+    guided: bool = False
+    """The host forbids tokens once it knows the ones before: no graph that samples can serve."""
     stage: Stage = Stage.TARGET
     num_drafts: int = 0
     """Drafts that the step makes for each request."""
@@ -51,7 +53,7 @@ class GraphKey:
             self.num_tokens >= shape.num_tokens
             and (self.num_reqs is None or self.num_reqs >= shape.num_reqs)
             and (self.query_len is None or self.query_len == shape.query_len)
-            and (self.sampler is None or self.sampler >= shape.sampler)
+            and (self.sampler is None or (self.sampler >= shape.sampler and not shape.guided))
             and (self.mode is GraphMode.PIECEWISE or self.key_ints == shape.key_ints)
             and not (self.mode is GraphMode.FULL and shape.needs_hidden_states)
             and (self.stage is shape.stage or (self.stage is Stage.ROUND and shape.stage is Stage.TARGET))

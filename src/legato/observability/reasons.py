@@ -18,6 +18,8 @@ class Reason(StrEnum):
     """Uniform, but of a query length for which nothing was captured."""
     SAMPLER_VARIANT = "sampler_variant"
     """The batch needs a sampler that no graph holds; sampling ran eagerly after the graph."""
+    GUIDED_OUTPUT = "guided_output"
+    """Which tokens a guided request may have is known once its last one is read; sampling ran after the graph."""
     CAPTURE_FAILED = "capture_failed"
     """The key's capture raised; it is not in the catalog any more."""
     CANARY_FAILED = "canary_failed"

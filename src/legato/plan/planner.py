@@ -35,7 +35,7 @@ class Planner:
         sample_in_graph = key is not None and key.mode is GraphMode.FULL and key.sampler is not None
         reason = dispatched.reason
         if dispatched.mode is GraphMode.FULL and not sample_in_graph:
-            reason = Reason.SAMPLER_VARIANT
+            reason = _why_not_sampled(shape)
         return ExecutionPlan(
             step=batch.step,
             shape=shape,
@@ -98,6 +98,7 @@ class Planner:
         return BatchShape(
             num_tokens=sum(query_lens),
             num_reqs=len(requests),
+            guided=any(request.params.guided is not None for request in requests if request.samples),
             query_len=query_len,
             sampler=max({request.sampler for request in requests if request.samples}, default=SamplerVariant.GREEDY),
             key_ints=self.key_ints(len(requests), query_len, max(map(add, computed, query_lens))),
@@ -111,6 +112,11 @@ class Planner:
         if key is None:
             return shape.num_tokens, shape.num_reqs
         return key.num_tokens, self.limits.max_num_seqs if key.num_reqs is None else key.num_reqs
+
+
+def _why_not_sampled(shape: BatchShape) -> Reason:
+    """Return why a full graph ended with the logits. What would hold for an unguided batch too comes first."""
+    return Reason.GUIDED_OUTPUT if shape.guided and shape.sampler < SamplerVariant.GENERAL else Reason.SAMPLER_VARIANT
 
 
 def _inside_the_round(shape: BatchShape, round_graph: Dispatched) -> StagePlan:

@@ -1,8 +1,9 @@
 """ExecutionPlan -> StepOutput. Owns what happens on the device between a plan and its tokens.
 
-A step is *launched* (apply the row changes, fill the inputs, run or replay, sample if the graph did not, copy the
-results) and later *collected* (wait, read). No launch waits for the device, so that the next step can be launched
-before the last one is collected.
+A step is *launched* and later *collected* (wait, read). A launch *begins* (apply the row changes, fill the inputs, run
+or replay) and *draws* (sample if the graph did not, copy the results); between the two the host may find out which
+tokens the guided requests may have. No launch waits for the device, so that the next step can be launched before the
+last one is collected.
 """
 
 import time
@@ -33,9 +34,26 @@ from legato.runner.graph_capture import CaptureProgress, DroppedKey, GraphCaptur
 from legato.runner.inputs import StepShape
 from legato.runner.round_program import RoundProgram
 from legato.runner.round_steps import fill_round_inputs, run_draft_stages
-from legato.runner.step_program import StepProgram
+from legato.runner.step_program import StepProgram, TokenMasks
 from legato.runner.step_results import PendingResults, enqueue_results, read_results
 from legato.runner.synthetic import SyntheticLimits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BegunStep:
+    """A step whose model runs, and whose tokens may not be drawn yet."""
+
+    plan: ExecutionPlan
+    batch: ScheduledBatch
+    begin_us: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostMasks:
+    """Which tokens the guided requests of a step may have."""
+
+    requests_np: np.ndarray  # [num_guided] int64, index in the batch
+    bits_np: np.ndarray  # [num_guided, ceil(vocab / 32)] int32, packed: set where allowed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,9 +135,16 @@ class ModelRunner:
             self.graphs.drop(key)
         return len(stale)
 
-    @torch.inference_mode()
     def launch(self, plan: ExecutionPlan, batch: ScheduledBatch) -> InFlightStep:
-        """Begin one step; its graph must not have been stale when it was planned. The host does not wait."""
+        """Begin one step without guided requests, and draw its tokens. The host does not wait."""
+        return self.draw(self.begin(plan, batch), None)
+
+    @torch.inference_mode()
+    def begin(self, plan: ExecutionPlan, batch: ScheduledBatch) -> BegunStep:
+        """Begin one step; its graph must not have been stale when it was planned. The host does not wait.
+
+        :meth:`draw` must follow before the next step begins.
+        """
         self._wait_for_staging()
         started = time.perf_counter()
         with self._trace.span("prepare"):
@@ -130,15 +155,22 @@ class ModelRunner:
                 prepare_step(self._planner, plan, batch)
         with self._trace.span("forward" if plan.key is None else "replay"):
             self._run(plan)
+        return BegunStep(plan=plan, batch=batch, begin_us=(time.perf_counter() - started) * 1e6)
+
+    @torch.inference_mode()
+    def draw(self, begun: BegunStep, masks: HostMasks | None) -> InFlightStep:
+        """Draw a begun step's tokens within ``masks``, unless its graph has, and fetch them. The host does not wait."""
+        started = time.perf_counter()
+        plan, batch = begun.plan, begun.batch
         with self._trace.span("sample"):
             if not plan.sample_in_graph:
-                self._sample_eagerly(plan)
+                self._sample_eagerly(plan, None if masks is None else self._uploaded(masks))
                 if self._rounds is not None:
                     run_draft_stages(self._rounds, self.graphs, plan)
             results = enqueue_results(self._program, plan, batch)
         done = self._device.record_event()
         self._launched.append(done)
-        launch_us = (time.perf_counter() - started) * 1e6
+        launch_us = begun.begin_us + (time.perf_counter() - started) * 1e6
         return InFlightStep(plan=plan, batch=batch, results=results, done=done, launch_us=launch_us)
 
     def collect(self, step: InFlightStep) -> StepOutput:
@@ -198,7 +230,11 @@ class ModelRunner:
         )
         self._program.forward(shape)
 
-    def _sample_eagerly(self, plan: ExecutionPlan) -> None:
+    def _uploaded(self, masks: HostMasks) -> TokenMasks:
+        device = self._program.buffers.logits.device
+        return TokenMasks(requests=upload(masks.requests_np, device), bits=upload(masks.bits_np, device))
+
+    def _sample_eagerly(self, plan: ExecutionPlan, masks: TokenMasks | None) -> None:
         """Finish a step that ended before sampling, on the real requests alone."""
         uniform = plan.shape.query_len if plan.key is None or plan.key.mode is GraphMode.FULL else None
         shape = StepShape(
@@ -208,9 +244,9 @@ class ModelRunner:
             max_query_len=plan.max_query_len,
         )
         if plan.mode is GraphMode.FULL:
-            self._program.sample(shape, plan.sampler)
+            self._program.sample(shape, plan.sampler, masks)
         else:
-            self._program.head(shape, plan.sampler)
+            self._program.head(shape, plan.sampler, masks)
         if plan.sampler is SamplerVariant.GENERAL:
             null_row = self._program.state.null_row
             rows = [row if samples else null_row for row, samples in zip(plan.rows, plan.samples, strict=True)]

@@ -19,6 +19,7 @@ from legato.attention.protocol import AttentionBackend, AttentionContext, Attent
 from legato.flow.scheduled_batch import Admission
 from legato.graphs.modes import SamplerVariant
 from legato.graphs.segments import SegmentedCapture
+from legato.kernels.token_mask import allowed_only
 from legato.kvcache.storage import LayerCache
 from legato.models.causal_lm import AuxiliaryStates
 from legato.runner.attention_contexts import BreakingAttention, InlineAttention
@@ -34,7 +35,7 @@ from legato.runner.round_inputs import (
     single_token_metadata,
     token_places,
 )
-from legato.runner.step_program import CausalModel, StepProgram
+from legato.runner.step_program import CausalModel, StepProgram, TokenMasks
 from legato.sampling.acceptance import SyntheticAcceptance, accepted_run, matching_drafts, take_drafts
 from legato.sampling.sampler import sample
 from legato.sampling.state import SamplingState
@@ -111,18 +112,18 @@ class RoundProgram(StepProgram):
         tokens = self._tokens(shape, request_inputs(shape, self.buffers, self.state))
         self.buffers.hidden[: shape.num_tokens].copy_(self._target(tokens, self._contexts(segments)))
 
-    def head(self, shape: StepShape, sampler: SamplerVariant | None) -> None:
+    def head(self, shape: StepShape, sampler: SamplerVariant | None, masks: TokenMasks | None = None) -> None:
         """Compute logits from the buffer of hidden states, sample, and find which drafts stand."""
         requests = request_inputs(shape, self.buffers, self.state)
         places = self._places(shape, requests)
         self._logits(self.buffers.hidden[: shape.num_tokens], places)
         if sampler is not None:
-            self._accept(shape, requests, places, sampler)
+            self._accept(shape, requests, places, sampler, masks)
 
-    def sample(self, shape: StepShape, variant: SamplerVariant) -> None:
+    def sample(self, shape: StepShape, variant: SamplerVariant, masks: TokenMasks | None = None) -> None:
         """Sample from the logits in their buffer, and find which drafts stand."""
         requests = request_inputs(shape, self.buffers, self.state)
-        self._accept(shape, requests, self._places(shape, requests), variant)
+        self._accept(shape, requests, self._places(shape, requests), variant, masks)
 
     def extend(self, shape: StepShape, segments: SegmentedCapture | None = None) -> None:
         """Run the drafter over the step's tokens, whose hidden states are in the buffers."""
@@ -169,13 +170,23 @@ class RoundProgram(StepProgram):
         self.model.compute_logits(chosen, out=self.buffers.logits[: chosen.shape[0]])
 
     def _accept(
-        self, shape: StepShape, requests: RequestInputs, places: SampledPlaces, variant: SamplerVariant
+        self,
+        shape: StepShape,
+        requests: RequestInputs,
+        places: SampledPlaces,
+        variant: SamplerVariant,
+        masks: TokenMasks | None = None,
     ) -> None:
-        """Sample at every place; leave the new tokens of each request, and where they end."""
+        """Sample at every place; leave the new tokens of each request, and where they end.
+
+        ``masks`` are for the first place of a request, behind which none of a guided one counts.
+        """
         buffers, rows = self.buffers, requests.rows
         num_reqs, width = places.positions.shape
         token_rows = rows.unsqueeze(1).expand(num_reqs, width).reshape(-1)
         logits = buffers.logits[: num_reqs * width]
+        if masks is not None:
+            logits = allowed_only(logits, masks.requests * width, masks.bits)
         sampled = sample(logits, token_rows, places.positions.reshape(-1), self.sampling, variant)
         sampled = sampled.view(num_reqs, width)
         if shape.query_len is None:

@@ -6,6 +6,7 @@
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -14,6 +15,7 @@ from legato.attention.planning import PlanningBackend
 from legato.attention.protocol import AttentionBackend, AttentionContext, AttentionMetadata
 from legato.graphs.modes import SamplerVariant
 from legato.graphs.segments import SegmentedCapture
+from legato.kernels.token_mask import allowed_only
 from legato.kvcache.storage import LayerCache
 from legato.models.causal_lm import AuxiliaryStates
 from legato.runner.attention_contexts import BreakingAttention, InlineAttention
@@ -22,6 +24,14 @@ from legato.runner.device_state import DeviceState
 from legato.runner.inputs import RequestInputs, StepShape, last_tokens, request_inputs, token_inputs
 from legato.sampling.sampler import sample
 from legato.sampling.state import SamplingState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenMasks:
+    """Which tokens the guided requests of a step may have."""
+
+    requests: torch.Tensor  # [num_guided] int64, index in the batch
+    bits: torch.Tensor  # [num_guided, ceil(vocab / 32)] int32, packed: set where allowed
 
 
 class CausalModel(Protocol):
@@ -83,14 +93,14 @@ class StepProgram:
         requests = request_inputs(shape, self.buffers, self.state)
         self.buffers.hidden[: shape.num_tokens].copy_(self._hidden(shape, requests, context))
 
-    def head(self, shape: StepShape, sampler: SamplerVariant | None) -> None:
-        """Compute logits of each request's last token from the buffer of hidden states, and sample."""
+    def head(self, shape: StepShape, sampler: SamplerVariant | None, masks: TokenMasks | None = None) -> None:
+        """Compute logits of each request's last token from the buffer of hidden states, and sample within ``masks``."""
         requests = request_inputs(shape, self.buffers, self.state)
-        self._head(shape, requests, self.buffers.hidden[: shape.num_tokens], sampler)
+        self._head(shape, requests, self.buffers.hidden[: shape.num_tokens], sampler, masks)
 
-    def sample(self, shape: StepShape, variant: SamplerVariant) -> None:
-        """Sample from the logits in their buffer and write the next inputs."""
-        self._sample(request_inputs(shape, self.buffers, self.state), variant)
+    def sample(self, shape: StepShape, variant: SamplerVariant, masks: TokenMasks | None = None) -> None:
+        """Sample from the logits in their buffer, within ``masks``, and write the next inputs."""
+        self._sample(request_inputs(shape, self.buffers, self.state), variant, masks)
 
     def _hidden(
         self, shape: StepShape, requests: RequestInputs, context: Callable[[AttentionMetadata], AttentionContext]
@@ -99,17 +109,24 @@ class StepProgram:
         return self.model(tokens.input_ids, tokens.positions, context(tokens.metadata))
 
     def _head(
-        self, shape: StepShape, requests: RequestInputs, hidden: torch.Tensor, sampler: SamplerVariant | None
+        self,
+        shape: StepShape,
+        requests: RequestInputs,
+        hidden: torch.Tensor,
+        sampler: SamplerVariant | None,
+        masks: TokenMasks | None = None,
     ) -> None:
         last = last_tokens(shape, requests)
         chosen = hidden if last is None else hidden.index_select(0, last)
         self.model.compute_logits(chosen, out=self.buffers.logits[: shape.num_reqs])
         if sampler is not None:
-            self._sample(requests, sampler)
+            self._sample(requests, sampler, masks)
 
-    def _sample(self, requests: RequestInputs, variant: SamplerVariant) -> None:
+    def _sample(self, requests: RequestInputs, variant: SamplerVariant, masks: TokenMasks | None) -> None:
         num_reqs = requests.rows.shape[0]
         logits = self.buffers.logits[:num_reqs]
+        if masks is not None:  # in a copy: the buffer keeps the model's own, for log-probabilities
+            logits = allowed_only(logits, masks.requests, masks.bits)
         token_ids = sample(logits, requests.rows, requests.seq_lens, self.sampling, variant)
         self.buffers.sampled[:num_reqs].copy_(token_ids)
         self.state.commit(requests.rows, requests.seq_lens, token_ids)

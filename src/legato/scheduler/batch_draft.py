@@ -54,12 +54,14 @@ class BatchDraft:
     def _feed_run(self, state: RequestState, num_drafts: int) -> None:
         """Feed a decode's next token and its drafts; all decodes of a step have as many, which makes it uniform.
 
-        Where sampling depends on every token before, each token waits for the one before: no draft may stand.
+        Where sampling depends on every token before, and where the output is guided, each token waits for the one
+        before: no draft may stand.
         """
         request = state.request
         num_output_tokens = state.num_tokens - state.num_prompt_tokens
         sampler = state.sampler if num_output_tokens >= request.params.min_tokens else state.early_sampler
-        may_stand = 0 if sampler is SamplerVariant.GENERAL else num_drafts
+        waits = sampler is SamplerVariant.GENERAL or request.params.guided is not None
+        may_stand = 0 if waits else num_drafts
         self._requests.append(
             ScheduledRequest(
                 request_id=request.request_id,

@@ -112,18 +112,8 @@ class Scheduler:
         )
 
     def add(self, request: Request) -> None:
-        """Take a request into the queue.
-
-        Raises RequestError for one that could never finish or whose id is in use, QueueFullError when as many are
-        held as may be.
-        """
-        check_request(request, self._config, self._cache, num_drafts=self._acceptance.max_drafts)
-        if request.request_id in self._requests:
-            raise RequestError("the request id is in use", {"requested": request.request_id}, param="request_id")
-        if len(self._requests) >= self._config.max_queue:
-            raise QueueFullError(
-                "too many requests", {"found": len(self._requests), "limit": f"{self._config.max_queue} held at once"}
-            )
+        """Take a request into the queue; raises what :meth:`check` does."""
+        self.check(request)
         state = RequestState(
             request=request,
             order=self._order_key(request, self._num_added),
@@ -134,6 +124,20 @@ class Scheduler:
         self._requests[request.request_id] = state
         if not (self._gains_by_waiting(state) and self._groups.join(state)):
             self._waiting.add(state)
+
+    def check(self, request: Request, *, num_elsewhere: int = 0) -> None:
+        """Raise RequestError for a request that could never finish or whose id is in use, QueueFullError when full.
+
+        ``num_elsewhere``: requests that are to come, and count as held.
+        """
+        check_request(request, self._config, self._cache, num_drafts=self._acceptance.max_drafts)
+        if request.request_id in self._requests:
+            raise RequestError("the request id is in use", {"requested": request.request_id}, param="request_id")
+        num_held = len(self._requests) + num_elsewhere
+        if num_held >= self._config.max_queue:
+            raise QueueFullError(
+                "too many requests", {"found": num_held, "limit": f"{self._config.max_queue} held at once"}
+            )
 
     def abort(self, request_ids: Iterable[str]) -> list[RequestUpdate]:
         """End requests now, their blocks and rows free at once; ids that are not held are ignored."""

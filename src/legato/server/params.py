@@ -4,6 +4,7 @@ from typing import Any
 
 from legato.errors import RequestError
 from legato.flow.sampling_params import SamplingParams
+from legato.server.guided import guide_of
 from legato.server.requests import ChatBody, CompletionBody, GenerationBody
 
 MOST_BIAS = 100.0
@@ -61,6 +62,7 @@ def _common(body: GenerationBody) -> dict[str, Any]:
         given["allowed_token_ids"] = tuple(body.allowed_token_ids)
     if body.logit_bias is not None:
         given["logit_bias"] = tuple(_bias(token, value) for token, value in body.logit_bias.items())
+    given["guided"] = guide_of(body)
     return given
 
 

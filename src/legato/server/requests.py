@@ -35,6 +35,34 @@ class StreamOptions(Part):
     """Accepted without effect: chunks are not padded against traffic analysis."""
 
 
+class JsonSchemaFormat(Part):
+    """The schema of a ``response_format``."""
+
+    name: str | None = None
+    description: str | None = None
+    schema_: JsonValue = Field(None, alias="schema")
+    strict: bool | None = None
+    """Accepted without effect: every schema is held to."""
+
+
+class ResponseFormat(Part):
+    """OpenAI's form of a guide."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonSchemaFormat | None = None
+
+
+class StructuredOutputs(Part):
+    """vLLM's form of a guide."""
+
+    json_: str | dict[str, JsonValue] | None = Field(None, alias="json")
+    json_object: bool | None = None
+    regex: str | None = None
+    choice: list[str] | None = None
+    grammar: str | None = None
+    disable_any_whitespace: bool | None = None
+
+
 class GenerationBody(Body):
     """What both generating routes have in common."""
 
@@ -58,6 +86,12 @@ class GenerationBody(Body):
     stop: str | list[str] | None = None
     stop_token_ids: TokenIds | None = None
     ignore_eos: bool | None = None
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
+    guided_json: str | dict[str, JsonValue] | None = None
+    guided_regex: str | None = None
+    guided_choice: list[str] | None = None
+    guided_grammar: str | None = None
     seed: int | None = None
     prompt_logprobs: int | None = None
     priority: int = Field(0, ge=-(2**31), lt=2**31)

@@ -6,6 +6,7 @@ export const REASONS = {
   backend_declined: "The attention backend can in general, but not for this batch.",
   batch_too_large: "No captured size is large enough.",
   width_mismatch: "The requests have a query length for which nothing was captured.",
+  guided_output: "The mask of a guided request needs the token before; the batch sampled after the graph.",
   sampler_variant: "No graph holds the sampler that this batch needs; it sampled after the graph.",
   capture_failed: "The graph could not be captured; it is out of the table.",
   canary_failed: "The graph's replay differed from the eager result; it is out of the table.",
