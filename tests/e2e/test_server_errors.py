@@ -113,11 +113,37 @@ def test_a_completion_that_cannot_be_served_is_refused_by_field(server, extra, p
         ({"tools": [{"type": "function"}]}, "tools"),
         ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs"),
         ({"chat_template_kwargs": {"self": 1}}, "chat_template_kwargs"),
-        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"response_format": {"type": "json_schema"}}, "response_format"),
+        ({"response_format": {"type": "yaml"}}, "response_format"),
+        ({"response_format": {"type": "json_object"}, "guided_regex": "a"}, "guided_regex"),
+        ({"response_format": {"type": "json_object"}, "ignore_eos": True}, "response_format"),
+        ({"guided_choice": []}, "guided_choice"),
+        ({"structured_outputs": {"json": {}, "colour": 1}}, "structured_outputs"),
     ],
 )
 def test_a_chat_that_cannot_be_served_is_refused_by_field(server, extra, param):
     assert refusal(post(server, "/v1/chat/completions", HELLO | extra), 400)["param"] == param
+
+
+@pytest.mark.parametrize(
+    ("extra", "param", "reason"),
+    [
+        ({"guided_regex": "("}, "guided_regex", "parenthesis"),
+        ({"guided_grammar": "root ::= other"}, "guided_grammar", "other"),
+        ({"guided_json": "{"}, "guided_json", "not valid JSON"),
+        ({"structured_outputs": {"json": {"type": "integer", "multipleOf": 3}}}, "structured_outputs", "multipleOf"),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "objct"}}}},
+            "response_format",
+            "objct",
+        ),
+    ],
+)
+def test_a_guide_that_cannot_be_compiled_is_refused_with_the_reason(server, extra, param, reason):
+    pytest.importorskip("xgrammar")
+    error = refusal(post(server, "/v1/chat/completions", HELLO | extra), 400)
+    assert error["param"] == param
+    assert reason in error["message"]
 
 
 @pytest.mark.parametrize(

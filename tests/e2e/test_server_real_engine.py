@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 
 import httpx
@@ -53,6 +54,29 @@ def test_the_same_seed_gives_the_same_answer_alone_and_among_others(client, mode
     alone, together = answer(1), answer(3)
     assert together[0] == alone[0]
     assert len({tuple(each) for each in together}) == 3
+
+
+def test_guided_answers_have_their_form_in_every_spelling(client, model):
+    pytest.importorskip("xgrammar")
+    schema = {"type": "object", "properties": {"a": {"enum": [1, 22]}}, "required": ["a"]}
+    wanted = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema, "strict": True}}
+    spellings = [
+        {"guided_regex": "[0-9]{3}"},
+        {"guided_choice": ["yes", "no"]},
+        {"guided_grammar": 'root ::= "<" [a-c]{2} ">"'},
+        {"structured_outputs": {"json": schema, "disable_any_whitespace": True}},
+    ]
+    patterns = ["[0-9]{3}", "yes|no", "<[a-c]{2}>", '{"a": (1|22)}']
+    for extra, pattern in zip(spellings, patterns, strict=True):
+        made = client.completions.create(model=model, prompt=PROMPT, max_tokens=40, seed=1, n=2, extra_body=extra)
+        assert all(re.fullmatch(pattern, choice.text) for choice in made.choices)
+        assert {choice.finish_reason for choice in made.choices} == {"stop"}
+    hello = [{"role": "user", "content": "Hi"}]
+    stream = client.chat.completions.create(
+        model=model, messages=hello, max_tokens=200, seed=1, response_format=wanted, stream=True
+    )
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in stream)
+    assert re.match(r'\{\s*("a"\s*(:\s*(1|22)?\s*\}?)?)?', text).end() == len(text)
 
 
 def test_log_probabilities_of_prompt_and_output_are_complete_and_ordered(client, model):

@@ -165,7 +165,9 @@ class Scheduler:
         running = [state for state in self._running if not state.is_ending]
         if self.chooser is not None:
             decodes = [state for state in running if state.is_decoding]
-            num_judged = sum(state.sampler is not SamplerVariant.GENERAL for state in decodes)
+            num_judged = sum(
+                state.sampler is not SamplerVariant.GENERAL and state.request.params.guided is None for state in decodes
+            )
             self.num_drafts = self.chooser.choose(len(decodes), num_judged)
         draft = BatchDraft(self._config.max_num_batched_tokens, self.num_drafts)
         # A request that ends with the step in flight gives its blocks back at the commit: no need to take another's.

@@ -23,7 +23,7 @@ def test_what_is_matched_is_as_before_but_for_what_json_escapes(pattern: str) ->
 
 @pytest.mark.parametrize("pattern", ['"', "[ -~]", r"\S", r"\s", r"\\", r"[\s]", "[a", "\n", r"\u0041", "\\"])
 def test_what_may_match_an_escaped_character_is_refused(pattern: str) -> None:
-    with pytest.raises(ValueError, match="escapes|closed"):
+    with pytest.raises(ValueError, match=r"escapes|closed"):
         written_out(pattern)
 
 

@@ -18,7 +18,7 @@ from legato.engine.overlap import OverlappedEngineCore
 from legato.errors import ConfigError
 from legato.flow.request import Request
 from legato.flow.request_update import FinishReason
-from legato.runner.model_runner import InFlightStep, ModelRunner
+from legato.runner.model_runner import BegunStep, InFlightStep, ModelRunner
 
 NUMBERS = count()
 PARAMS = (
@@ -200,12 +200,16 @@ def test_nothing_waits_for_the_device_between_launch_and_collect(
     folder: Path, device: Device, policy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All of a launch, whatever the requests ask for: admissions, preemptions, every sampler, log-probabilities."""
-    launch, num_launches = ModelRunner.launch, count(1)
+    begin, draw, num_launches = ModelRunner.begin, ModelRunner.draw, count(1)
 
-    def watched_launch(self: ModelRunner, *arguments: object) -> InFlightStep:
+    def watched_begin(self: ModelRunner, *arguments: object) -> BegunStep:
         next(num_launches)
         with device.forbid_waiting():
-            return launch(self, *arguments)
+            return begin(self, *arguments)
+
+    def watched_draw(self: ModelRunner, *arguments: object) -> InFlightStep:
+        with device.forbid_waiting():
+            return draw(self, *arguments)
 
     changes = {"device": device.facts.kind, "graph_policy": policy, "graph_sizes": (1, 4), "overlap": True}
     core = build_engine(options(folder, **changes, kv_cache_memory_bytes=kv_bytes(num_blocks=17, block_size=4)))
@@ -214,7 +218,8 @@ def test_nothing_waits_for_the_device_between_launch_and_collect(
         for number, params in enumerate(PARAMS)
     ]
     warm_up = run(core, load)
-    monkeypatch.setattr(ModelRunner, "launch", watched_launch)
+    monkeypatch.setattr(ModelRunner, "begin", watched_begin)
+    monkeypatch.setattr(ModelRunner, "draw", watched_draw)
     assert run(core, load).keys() == warm_up.keys()
     assert core.stats().preemptions > 0
     assert next(num_launches) > 20
@@ -223,15 +228,15 @@ def test_nothing_waits_for_the_device_between_launch_and_collect(
 def test_a_launch_leaves_the_staging_arrays_of_the_one_before_alone(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    launch, used = ModelRunner.launch, []
+    begin, used = ModelRunner.begin, []
 
-    def watched_launch(self: ModelRunner, *arguments: object) -> InFlightStep:
-        in_flight = launch(self, *arguments)
+    def watched_begin(self: ModelRunner, *arguments: object) -> BegunStep:
+        begun = begin(self, *arguments)
         used.append({buffer.host.data_ptr() for buffer in self._program.buffers.inputs})
-        return in_flight
+        return begun
 
     core = build(folder, graph_policy="none", overlap=True)
-    monkeypatch.setattr(ModelRunner, "launch", watched_launch)
+    monkeypatch.setattr(ModelRunner, "begin", watched_begin)
     run(core, [request("one", [1, 2, 3], max_tokens=6)])
     assert len(used) == 6
     for before, after in pairwise(used):
