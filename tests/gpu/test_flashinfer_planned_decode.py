@@ -10,7 +10,7 @@ from tiny_engine import options, run, write_config
 from legato.device.protocol import Device
 from legato.errors import BackendError
 from legato.graphs.modes import GraphPolicy
-from legato.runner.model_runner import InFlightStep, ModelRunner
+from legato.runner.model_runner import BegunStep, ModelRunner
 from legato.verify.session import VerifyRequest, verify
 
 __all__ = ["folder"]
@@ -25,13 +25,13 @@ def test_graphs_whose_plans_are_renewed_give_the_tokens_of_eager_steps_and_no_la
     report = core.graph_report()
     assert (report["dropped"], report["uniform"]["1"]) == ([], "full")
     check_alike(eager, run(core, REQUESTS))
-    launch = ModelRunner.launch
+    begin = ModelRunner.begin
 
-    def watched_launch(self: ModelRunner, *arguments: object) -> InFlightStep:
+    def watched_begin(self: ModelRunner, *arguments: object) -> BegunStep:
         with device.forbid_waiting():
-            return launch(self, *arguments)
+            return begin(self, *arguments)
 
-    monkeypatch.setattr(ModelRunner, "launch", watched_launch)
+    monkeypatch.setattr(ModelRunner, "begin", watched_begin)
     check_alike(eager, run(core, REQUESTS))
 
 

@@ -92,12 +92,15 @@ def _check(first: str, last: str) -> None:
 
 def _others(ranges: _Ranges) -> list[tuple[int, ...]]:
     """Return the runs of characters between ``ranges``."""
-    others, first = [], 0
+    others: list[tuple[int, ...]] = []
+    first = 0
     for least, most in sorted(ranges):
         if least > first:
             others.append((first, least - 1))
         first = max(first, most + 1)
-    return [*others, (first, _LAST)] if first <= _LAST else others
+    if first <= _LAST:
+        others.append((first, _LAST))
+    return others
 
 
 def _written(ranges: _Ranges) -> str:
