@@ -8,6 +8,7 @@ import pytest
 from legato.bench.closed_loop import ThroughputRow
 from legato.bench.latency import LatencyRow
 from legato.bench.serving.measure import ServingRow
+from legato.bench.speculation import SpeculationRow
 from legato.bench.startup import GraphMemoryRow, StartupRow
 from legato.results.rows_file import read_rows_file
 
@@ -18,6 +19,7 @@ KINDS = {
     "phases": StartupRow,
     "gib": GraphMemoryRow,
     "tokens_counted_by": ServingRow,
+    "text_acceptance_length": SpeculationRow,
 }
 """A field that only rows of one kind have -> the kind."""
 
@@ -35,4 +37,5 @@ def test_a_row_of_a_known_kind_has_its_fields_and_no_others(path: Path) -> None:
     for row in rows:
         for kind in (KINDS[field] for field in row.keys() & KINDS.keys()):
             converted = msgspec.json.decode(msgspec.json.encode(msgspec.convert(row, kind)))
-            assert converted == row
+            # What a field that came later defaults to, an older file leaves out.
+            assert {name: value for name, value in converted.items() if name in row} == row
