@@ -2,6 +2,7 @@
 
 import time
 import uuid
+from dataclasses import replace
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Request
@@ -13,6 +14,7 @@ from legato.flow.request_update import FinishReason
 from legato.server.answer import Choice
 from legato.server.body import body_of
 from legato.server.conversation import conversation
+from legato.server.errors import ApiError
 from legato.server.generation import respond
 from legato.server.job import job_of
 from legato.server.logprobs import chat_logprobs, prompt_logprobs
@@ -49,6 +51,10 @@ async def chat(
         tools=tools,
     )
     params = chat_params(body, max_logprobs=state.llm.config.max_logprobs)
+    if tools.guide is not None:
+        if params.guided is not None:
+            raise ApiError(400, "tool_choice: a call that must be made has its own form", param=params.guided.param)
+        params = replace(params, guided=tools.guide)
     job = job_of(body, f"chatcmpl-{uuid.uuid4().hex}", [prompt], params)
     return await respond(request, state, job, ChatFormat(job.request_id, body, state, tools))
 
@@ -116,7 +122,7 @@ class ChatFormat:
 
     def _reader(self, choice: Choice) -> MessageReader:
         tools = self._tools
-        parser = self._style.parser(tools.names, prompt=choice.prompt.prompt or "", in_call=bool(tools.begun))
+        parser = self._style.parser(tools.names, prompt=choice.prompt.prompt or "", in_call=tools.guide is not None)
         return MessageReader(parser, begun=tools.begun, parallel=tools.parallel)
 
     def _choice(self, choice: Choice) -> ChatChoice:

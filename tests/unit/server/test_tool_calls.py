@@ -22,6 +22,7 @@ CALLS = (
     '<think>Hm</think>Look.\n<tool_call>\n{"name": "weather", "arguments": {"city": "Bern"}}\n</tool_call>\n'
     '<tool_call>\n{"name": "time", "arguments": {}}\n</tool_call>'
 )
+REAL = "legato.engine.bootstrap:build_engine"
 TELLING = (
     "<|start|>user\n{{ tools | length }} {{ messages[1].tool_calls[0].function.arguments.a }} "
     "{{ messages[2].content }} {{ messages[2].tool_call_id }}<|end|><|start|>assistant\n"
@@ -35,9 +36,9 @@ def model(tmp_path_factory):
 
 
 @asynccontextmanager
-async def serving(model, **options):
-    engine = EngineOptions(model=str(model), served_model_name="tiny")
-    llm = await AsyncLLM.start(engine, factory="echo_core:build")
+async def serving(model, *, factory="echo_core:build", **options):
+    engine = EngineOptions(model=str(model), served_model_name="tiny", device="cpu", enforce_eager=True)
+    llm = await AsyncLLM.start(engine, factory=factory)
     try:
         transport = httpx.ASGITransport(create_app(llm, ServerOptions(**options)))
         http = httpx.AsyncClient(transport=transport, base_url="http://legato/v1")
@@ -132,14 +133,41 @@ def test_a_tool_that_must_be_called_is_begun_in_the_prompt(model):
             answer = await ask(text, tool_choice=choice)
             assert told(answer) == expected
             assert answer.choices[0].message.content is None
-            assert answer.usage.completion_tokens <= len(text) + 1 - len('<tool_call>\n{"name": "')
+            assert answer.usage.completion_tokens <= len(text) + 1 - len("<tool_call>\n")
             assert assembled(await stream(text, tool_choice=choice)) == expected
+        with pytest.raises(openai.BadRequestError, match="its own form"):
+            await ask(text, tool_choice=named, response_format={"type": "json_object"})
         with pytest.raises(openai.BadRequestError, match="no tool 'other'"):
             await ask(text, tool_choice={"type": "function", "function": {"name": "other"}})
         with pytest.raises(openai.BadRequestError, match="no tools to choose from"):
             await ask(text, tool_choice="required", tools=openai.omit)
 
     run(work, model)
+
+
+def test_a_model_that_must_call_a_tool_gives_arguments_that_the_schema_accepts(model):
+    """The weights are random: nothing but the guide makes a call of what they write."""
+    cities = {"type": "object", "properties": {"city": {"enum": ["Bern", "Rome"]}}, "required": ["city"]}
+    hours = {"type": "object", "properties": {"hour": {"type": "boolean"}}, "required": ["hour"]}
+    tools = [
+        {"type": "function", "function": {"name": name, "parameters": schema | {"additionalProperties": False}}}
+        for name, schema in (("weather", cities), ("time", hours))
+    ]
+    accepted = {"weather": ({"city": "Bern"}, {"city": "Rome"}), "time": ({"hour": True}, {"hour": False})}
+
+    async def work(ask, stream):
+        fields = {"tools": tools, "max_tokens": 120, "seed": 1}
+        named = {"type": "function", "function": {"name": "weather"}}
+        for choice, names in ((named, {"weather"}), ("required", {"weather", "time"})):
+            for temperature in (0.0, 1.0):
+                answer = told(await ask("a", tool_choice=choice, temperature=temperature, **fields))
+                assert answer == assembled(await stream("a", tool_choice=choice, temperature=temperature, **fields))
+                [(name, arguments)] = answer[2]
+                assert name in names and json.loads(arguments) in accepted[name]
+                assert answer[3] == "tool_calls"
+
+    for parser in ("hermes", "llama3"):
+        run(work, model, factory=REAL, tool_call_parser=parser, reasoning_parser="none")
 
 
 def test_llama_calls_are_read_where_the_option_says_so(model):

@@ -19,27 +19,27 @@ class CallStyle:
     signs: tuple[str, ...]
     """A chat template that holds one of these teaches this style."""
     opening: str
-    """How a call begins, up to the quote before the name."""
+    """What stands before the object of a call."""
     arguments: str
-    """What stands between the name and the arguments."""
+    """The field of that object with the arguments."""
 
     def begun(self, name: str | None) -> str:
-        """Return the start of a call: of the tool ``name``, or of one that the model is still to name."""
-        return self.opening if name is None else f"{self.opening}{name}{self.arguments}"
+        """Return the start of a call: of the tool ``name``, up to its arguments, or of one still to be named."""
+        return self.opening if name is None else f'{self.opening}{{"name": "{name}", "{self.arguments}": '
 
 
 CALL_STYLES: dict[str, CallStyle] = {
     "hermes": CallStyle(
         parser=HermesParser,
         signs=("<tool_call>",),
-        opening='<tool_call>\n{"name": "',
-        arguments='", "arguments": ',
+        opening="<tool_call>\n",
+        arguments="arguments",
     ),
     "llama3": CallStyle(
         parser=Llama3Parser,
         signs=("<|python_tag|>", "Environment: ipython"),
-        opening='{"name": "',
-        arguments='", "parameters": ',
+        opening="",
+        arguments="parameters",
     ),
 }
 AUTO, NONE, THINK = "auto", "none", "think"
