@@ -6,7 +6,7 @@ A server of its own runs a closed loop of streams; rounds with and without viewe
 machine does falls on both. Viewers read every byte and drop it, in a process of their own.
 ``tokens per second`` is taken from the engine's own count. ``server`` and ``engine`` are seconds of processor time per
 second, of the process that speaks HTTP and of the one that steps: on a machine with a core for each, only the latter
-can slow a step down. The medians of the rounds are compared.
+can slow a step down. ``--streams 0`` shows what viewers cost an engine that does nothing. Medians are compared.
 """
 
 import argparse
@@ -152,7 +152,8 @@ def main() -> None:
         name: {field: median(getattr(each, field) for each in rounds) for field in fields}
         for name, rounds in (("alone", alone), ("watched", watched))
     }
-    ratio = medians["watched"]["tokens_per_second"] / medians["alone"]["tokens_per_second"]
+    idle = medians["alone"]["tokens_per_second"] == 0
+    ratio = None if idle else medians["watched"]["tokens_per_second"] / medians["alone"]["tokens_per_second"]
     rounds = {"alone": [asdict(each) for each in alone], "watched": [asdict(each) for each in watched]}
     print(
         json.dumps(

@@ -6,6 +6,7 @@ import { colour } from "./theme.js";
 
 const WINDOW_MS = 120_000;
 const LEAST_MS = 20_000;
+const GAP_MS = 5_000;
 const SMOOTH_MS = 1_000;
 const [TIME, RUNNING, WAITING, KV_USED, QUERIES, HITS, PROMPT, GENERATED] = [0, 1, 2, 3, 4, 5, 6, 7];
 
@@ -67,14 +68,25 @@ export class Tiles {
       const x = (point) => width - ((end - point[TIME]) / span) * width;
       const shown = this.points.map((point, index) => [point, index]).filter(([point]) => x(point) > -4);
       const lines = series.map((value) => shown.map(([point, index]) => [x(point), value(point, index)]));
+      const gap = (GAP_MS / span) * width;
       const top = Math.max(least, ...lines.flat().map(([, value]) => value)) * 1.08;
       const y = (value) => height - 1.5 - (value / top) * (height - 6);
       const placed = lines.map((line) => line.map(([left, value]) => [left, y(value)]));
       for (const [order, line] of [...placed.entries()].reverse()) {
-        trace(context, line, height, colour(order ? "second" : "accent"), order === 0);
+        for (const part of unbroken(line, gap)) trace(context, part, height, colour(order ? "second" : "accent"), order === 0);
       }
     });
   }
+}
+
+/** Cut a line where nobody watched, so that nothing was asked. */
+function unbroken(line, gap) {
+  const parts = [];
+  line.forEach((place, index) => {
+    if (index === 0 || place[0] - line[index - 1][0] > gap) parts.push([]);
+    parts.at(-1).push(place);
+  });
+  return parts;
 }
 
 function trace(context, line, height, stroke, filled) {
