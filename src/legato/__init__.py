@@ -5,12 +5,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from legato.engine.llm import LLM
+    from legato.flow.guide import Guide
     from legato.flow.sampling_params import SamplingParams
 
 __version__ = "0.1.0"
-__all__ = ["LLM", "SamplingParams", "__version__"]
+__all__ = ["LLM", "Guide", "SamplingParams", "__version__"]
 
-_LAZY = {"LLM": "legato.engine.llm", "SamplingParams": "legato.flow.sampling_params"}
+_LAZY = {
+    "LLM": "legato.engine.llm",
+    "Guide": "legato.flow.guide",
+    "SamplingParams": "legato.flow.sampling_params",
+}
 """Imported on first use, so that ``import legato`` and the command line's help do not load torch."""
 
 

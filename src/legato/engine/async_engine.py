@@ -18,6 +18,7 @@ from legato.engine.engine_client import DEFAULT_FACTORY, EngineClient
 from legato.engine.input_processor import InputProcessor, Prompt
 from legato.engine.output_processor import OutputKind, OutputProcessor
 from legato.errors import EngineDeadError, RequestError
+from legato.flow.guide import Guide
 from legato.flow.request import Request
 from legato.flow.request_output import RequestOutput
 from legato.flow.sampling_params import SamplingParams
@@ -33,6 +34,8 @@ CHARACTERS_PER_TOKEN = 256
 """Longer than any token in use. Text of more characters than this times the model's length is refused untokenised."""
 TOKENISING_THREADS = 4
 """So that a short prompt does not wait for a very long one."""
+WAITING_THREADS = 16
+"""Requests whose grammars are waited for; they do nothing else."""
 
 Result = TypeVar("Result")
 
@@ -60,6 +63,7 @@ class AsyncLLM:
         self._inputs = InputProcessor(tokenizer, client.config)
         self._outputs = OutputProcessor(tokenizer)
         self._threads = ThreadPoolExecutor(max_workers=TOKENISING_THREADS, thread_name_prefix="tokenise")
+        self._guide_threads = ThreadPoolExecutor(max_workers=WAITING_THREADS, thread_name_prefix="guide")
 
     @classmethod
     async def start(cls, options: EngineOptions, *, factory: str = DEFAULT_FACTORY) -> "AsyncLLM":
@@ -113,6 +117,8 @@ class AsyncLLM:
             )
             return self._shown(text, requests[0]), requests
 
+        if params.guided is not None:
+            await self._check_guide(params.guided)
         shown, requests = await self._in_thread(prepare)
         stream = self._client.submit(requests)
         self._outputs.add(user_id, requests, prompt=shown, kind=kind)
@@ -180,6 +186,7 @@ class AsyncLLM:
         """End the engine: after its open requests, or at once. Requests cut short raise EngineDeadError."""
         await self._client.shutdown(drain=drain, timeout_s=timeout_s)
         self._threads.shutdown(wait=False, cancel_futures=True)
+        self._guide_threads.shutdown(wait=False, cancel_futures=True)
 
     def _text(self, prompt: Prompt | Conversation, *, add_special_tokens: bool) -> tuple[Prompt, bool]:
         """Return text or token ids, and whether special tokens are still to be added."""
@@ -211,6 +218,13 @@ class AsyncLLM:
             if self.tokenizer is None
             else self.tokenizer.decode(request.prompt_token_ids, skip_special_tokens=False)
         )
+
+    async def _check_guide(self, guide: Guide) -> None:
+        """Raise RequestError for a guide without a grammar; nobody's text waits for a slow one."""
+        grammars = self._inputs.grammars
+        if not grammars.submit(guide).done():
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(self._guide_threads, grammars.check, guide)
 
     async def _in_thread(self, work: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)

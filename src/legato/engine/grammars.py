@@ -48,7 +48,10 @@ class Grammars:
 
     def check(self, guide: Guide) -> None:
         """Raise RequestError, with the reason, for a guide that cannot be compiled; waits until that is known."""
-        self.submit(guide).result()
+        try:
+            self.submit(guide).result()
+        except RequestError as error:  # of whoever asked first, under the name that it had there
+            raise RequestError(error.summary, error.details, param=guide.param) from None
 
     def matcher(self, grammar: CompiledGrammar) -> Matcher:
         """Return a matcher at the start of an output."""
@@ -104,7 +107,7 @@ class Grammars:
                     return compiler.compile_grammar(text)
         except RuntimeError as error:  # all that the library raises
             details = {"kind": guide.kind, "found": _reason(error)}
-            raise RequestError(f"{guide.param} cannot be compiled", details, param=guide.param) from None
+            raise RequestError("the guide cannot be compiled", details, param=guide.param) from None
 
     def _forget_oldest(self) -> None:
         """Keep within the limits; what is compiling now, or was asked for last, stays."""

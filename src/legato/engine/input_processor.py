@@ -71,6 +71,11 @@ class InputProcessor:
             self._grammars.check(params.guided)
         return requests
 
+    @property
+    def grammars(self) -> Grammars:
+        """What compiles the guides of requests."""
+        return self._grammars
+
     def token_ids(self, prompt: Prompt, *, add_special_tokens: bool = True) -> tuple[int, ...]:
         """Return the ids of text, or the given ids as a tuple; raises RequestError for what is neither."""
         if isinstance(prompt, str):

@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -329,3 +330,17 @@ def test_a_large_vocabulary_is_guided_by_its_own_tokens(tmp_path: Path, monkeypa
     assert json.loads(outputs[0].outputs[0].text).keys() == set(SCHEMA["properties"])
     assert re.fullmatch(PATTERN, outputs[1].outputs[0].text)
     assert outputs[2].outputs[0].text in CHOICES
+
+
+def test_without_the_library_the_error_names_the_extra(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    llm = LLM(options(folder, graph_policy="none"))
+    monkeypatch.setitem(sys.modules, "xgrammar", None)
+    with pytest.raises(RequestError, match=r"pip install 'legato\[guided\]'"):
+        llm.generate(PROMPT, guided(Guide.regex("a")))
+
+
+def test_a_refusal_names_the_field_of_each_request_that_has_the_guide(llm: LLM) -> None:
+    for param in ("guided_regex", "structured_outputs"):
+        with pytest.raises(RequestError) as refused:
+            llm.generate(PROMPT, guided(Guide.regex("(a", param=param)))
+        assert refused.value.param == param
