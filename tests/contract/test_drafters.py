@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from drafter_cases import CASES, DrafterCase, Watched, from_scratch
+from drafts_at_random import at_random
 from tiny_engine import build, request, tokens, write_config
 from tiny_heads import eagle3_config
 
@@ -56,6 +57,20 @@ def test_more_drafts_than_a_head_was_trained_for_change_nothing(name: str, num_d
     settings = {"graph_policy": "none", "max_num_batched_tokens": 40, **CACHE}
     drafted = build(target, speculative_config=CASES[name].typed(tmp_path, num_drafts), **settings)
     assert tokens(drafted, requests()) == tokens(build(target, **settings), requests())
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_number_of_drafts_that_changes_with_every_step_changes_nothing(name: str, tmp_path: Path) -> None:
+    target = CASES[name].write_target(tmp_path)
+    settings = json.loads(CASES[name].typed(tmp_path, 3))
+    typed = json.dumps(settings | {"num_speculative_tokens": "auto", "max_num_speculative_tokens": 3})
+    expected = tokens(build(target, graph_policy="none", **CACHE), requests())
+    for policy, overlap in (("none", False), ("full_decode_only", True)):
+        drafted = build(target, graph_policy=policy, overlap=overlap, speculative_config=typed, **CACHE)
+        taken = at_random(drafted).taken
+        assert drafted.graph_report()["dropped"] == []
+        assert tokens(drafted, requests()) == expected
+        assert set(taken) == {0, 1, 2, 3}
 
 
 def watched(core: EngineCore) -> tuple[Watched, CausalLM]:

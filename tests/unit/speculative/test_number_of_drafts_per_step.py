@@ -1,27 +1,17 @@
 """Engines whose steps differ in the number of drafts: tokens stay those of plain decoding, graphs serve every step."""
 
-import random
 from pathlib import Path
 
 import pytest
 import speculative_cases as cases
 import tiny_engine
+from drafts_at_random import at_random
 from scripted_drafter import WitnessDrafter
 
-from legato.engine.core import EngineCore
 from legato.graphs.modes import Stage
 from legato.runner.round_program import RoundProgram
 from legato.scheduler.draft_chooser import DraftChooser
 from legato.verify.reachability import batch_that_selects
-
-
-class RandomChoice(DraftChooser):
-    """Takes any of the numbers, whatever it costs."""
-
-    def choose(self, num_reqs: int, num_judged: int) -> int:
-        self.num_drafts = random.Random(len(self.taken)).choice(self.costs.num_drafts)
-        self.taken.append(self.num_drafts)
-        return self.num_drafts
 
 
 @pytest.fixture(scope="module")
@@ -32,14 +22,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def build(folder: Path, method: str, most: int = 3, *, more: dict[str, object] | None = None, **changes: object):
     settings = {"num_speculative_tokens": "auto", "max_num_speculative_tokens": most} | (more or {})
     return cases.build(folder, method, most, more=settings, **changes)
-
-
-def at_random(core: EngineCore) -> RandomChoice:
-    """Let the engine take numbers at random."""
-    chooser = RandomChoice(core._scheduler.chooser.costs)
-    chooser.taken = []
-    core._scheduler.chooser = chooser
-    return chooser
 
 
 @pytest.mark.parametrize(
