@@ -10,7 +10,7 @@ loop, and its figures are written beside those of ``legato bench serve`` for the
         --save llmeter.json
     legato bench serve --compare ours.json llmeter.json
 
-Repetitions are as many as in the file of ours.
+Repetitions are as many as in the file of ours, whose machine and commit are written down too, not read anew.
 """
 
 import argparse
