@@ -7,6 +7,8 @@ better than the present one is passed over, as every change to more drafts has a
 
 from collections.abc import Sequence
 
+from legato.flow.scheduled_batch import ScheduledBatch
+from legato.flow.step_output import StepOutput
 from legato.scheduler.acceptance_estimate import AcceptanceEstimate, expected_tokens
 from legato.scheduler.round_costs import RoundCosts
 
@@ -54,6 +56,19 @@ class DraftChooser:
         elif num_reqs:
             self.num_drafts = self._best(num_reqs, num_judged / num_reqs)
         return self.num_drafts
+
+    def take_in(self, batch: ScheduledBatch, output: StepOutput, *, num_made: int) -> None:
+        """Take in what a step brought, for which ``num_made`` drafts were made; what it cost only without prompts."""
+        num_drafts = batch.num_drafts or 0
+        decodes = [
+            (request.num_drafts, len(result.token_ids))
+            for request, result in zip(batch.requests, output.requests, strict=True)
+            if request.is_decode
+        ]
+        judged = [num_tokens for may_stand, num_tokens in decodes if may_stand == num_drafts]
+        self.observe([sum(num > place for num in judged) for place in range(1 + num_drafts)], num_made=num_made)
+        if len(decodes) == len(batch.requests):
+            self.account(len(decodes), num_drafts, sum(num_tokens for _, num_tokens in decodes))
 
     def observe(self, stood: Sequence[int], *, num_made: int) -> None:
         """Take in which drafts of a step stood.

@@ -192,7 +192,7 @@ class Scheduler:
         formed = self._in_flight.popleft()
         assert batch is formed.batch and output.step == batch.step, "committed out of order"
         if self.chooser is not None:
-            self._observe(self.chooser, formed, output)
+            self.chooser.take_in(batch, output, num_made=formed.num_made)
         updates = []
         for state, scheduled, result in zip(formed.states, batch.requests, output.requests, strict=True):
             assert scheduled.request_id == result.request_id, "results are not in the order of the batch"
@@ -216,20 +216,6 @@ class Scheduler:
                 if update.finish_reason is not None:
                     self._end(state)
         return updates
-
-    def _observe(self, chooser: DraftChooser, formed: _Formed, output: StepOutput) -> None:
-        """Tell the chooser what a step brought; what it cost is known where no prompts were in it."""
-        num_drafts = formed.batch.num_drafts or 0
-        decodes = [
-            (request.num_drafts, len(result.token_ids))
-            for request, result in zip(formed.batch.requests, output.requests, strict=True)
-            if request.is_decode
-        ]
-        judged = [num_tokens for may_stand, num_tokens in decodes if may_stand == num_drafts]
-        stood = [sum(num_tokens > place for num_tokens in judged) for place in range(1 + num_drafts)]
-        chooser.observe(stood, num_made=formed.num_made)
-        if len(decodes) == len(formed.batch.requests):
-            chooser.account(len(decodes), num_drafts, sum(num_tokens for _, num_tokens in decodes))
 
     def _continue_decodes(self, running: list[RequestState], draft: BatchDraft, *, may_preempt: bool) -> bool:
         """Feed the decodes; return whether blocks were free for all of them. Without them one preempts, or waits.

@@ -137,3 +137,24 @@ def test_strict_mode_refuses_a_backend_that_cannot_verify_in_full_graphs(tmp_pat
     assert {str(mode) for mode in lowered.catalog.policy.uniform.values()} == {"piecewise"}
     assert [str(each) for each in lowered.config.decisions if "query_len 5" in each.subject]
     assert str(lowered.catalog.policy.drafts) == "full", "its drafts are of one token each, or attend to nothing"
+
+
+def test_auto_chooses_up_to_five_drafts_or_as_many_as_are_said() -> None:
+    got = speculative_request(typed(num_speculative_tokens="auto"))
+    assert (got.num_speculative_tokens, got.chosen_per_step) == (5, True)
+    assert got.numbers_of_drafts == (0, 1, 2, 3, 4, 5)
+    most = speculative_request(typed(num_speculative_tokens="auto", max_num_speculative_tokens=15))
+    assert most.numbers_of_drafts[-1] == 15 and most.width == 16
+
+
+def test_a_fixed_number_has_no_bound() -> None:
+    assert speculative_request(typed()).numbers_of_drafts == (4,)
+    with pytest.raises(ConfigError, match="there is none"):
+        speculative_request(typed(max_num_speculative_tokens=3))
+
+
+def test_auto_has_synthetic_acceptance_of_the_most_drafts() -> None:
+    settings = {"rejection_sample_method": "synthetic", "synthetic_acceptance_length": 4.5}
+    got = speculative_request(typed(num_speculative_tokens="auto", **settings))
+    assert len(got.acceptance_rates) == 5
+    assert got.synthetic_length == pytest.approx(4.5)

@@ -83,3 +83,10 @@ def test_drafts_are_counted_under_the_names_that_dashboards_know():
 
 def test_without_drafts_there_is_no_acceptance():
     assert (EngineStats().acceptance_length, EngineStats().acceptance_rates) == (None, ())
+
+
+def test_the_choice_of_drafts_is_shown_where_there_is_one():
+    shown = lines(Metrics(), EngineStats(spec_decode_num_speculative_tokens=0, spec_decode_speed_up=1.5))
+    assert shown["legato:spec_decode_num_speculative_tokens"] == "0.0"
+    assert shown["legato:spec_decode_speed_up"] == "1.5"
+    assert not any("speed_up" in name or "num_speculative" in name for name in lines(Metrics(), EngineStats()))
