@@ -119,10 +119,10 @@ def _row(contestant: Contestant, timings: dict[str, list[Timing]], batch_size: i
         turns=len(own),
         prefill_ms=median(timing.first_token_s * 1000 for timing in own),
         tpot_ms=median(timing.tpot_ms for timing in own),
-        host_ms_per_step=_median_or_none([timing.host_ms_per_step for timing in own]),
+        host_ms_per_step=median_or_none([timing.host_ms_per_step for timing in own]),
         output_tok_per_s=median(batch_size * workload.output_len / timing.total_s for timing in own),
-        round_ms=_median_or_none([timing.round_ms for timing in own]),
-        acceptance_length=_median_or_none([timing.acceptance_length for timing in own]),
+        round_ms=median_or_none([timing.round_ms for timing in own]),
+        acceptance_length=median_or_none([timing.acceptance_length for timing in own]),
         acceptance_rates=_acceptance_rates(own),
         speed_ups=tuple(speed_up(other, own, timings[other]) for other in timings if other != contestant.name),
         graph_steps={} if counts is None else dict(counts.steps),
@@ -135,7 +135,8 @@ def _acceptance_rates(timings: Sequence[Timing]) -> tuple[float, ...]:
     return tuple(sum(stood) / num_judged for stood in zip(*(timing.stood for timing in timings), strict=True))
 
 
-def _median_or_none(values: Sequence[float | None]) -> float | None:
+def median_or_none(values: Sequence[float | None]) -> float | None:
+    """Return the median of the values that are known; None where none is."""
     known = [value for value in values if value is not None]
     return median(known) if known else None
 

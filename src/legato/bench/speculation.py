@@ -5,11 +5,12 @@ each of them in turn, and to accept drafts at stated rates, so that all rows are
 """
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from statistics import median
 
 from legato.bench.contestant import Timing
+from legato.bench.latency import median_or_none
 from legato.bench.legato_contestant import LegatoContestant
 from legato.bench.prompts import fresh_prompts
 from legato.bench.subject import Subject
@@ -133,9 +134,3 @@ def _rows(
         )
         for kind, turns in timings.items()
     ]
-
-
-def median_or_none(values: Sequence[float | None]) -> float | None:
-    """Return the median of the values that are known; None where none is."""
-    known = [value for value in values if value is not None]
-    return median(known) if known else None
