@@ -85,6 +85,8 @@ class ScheduledBatch:
     released_rows: tuple[int, ...]
     admissions: tuple[Admission, ...]
     block_appends: tuple[BlockAppend, ...]
+    guided: bool = False
+    """A guided request draws a token."""
     num_drafts: int | None = None
     """Drafts that a drafter makes for each request, and that each decode is fed; None: the most it makes."""
 

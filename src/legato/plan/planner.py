@@ -98,7 +98,7 @@ class Planner:
         return BatchShape(
             num_tokens=sum(query_lens),
             num_reqs=len(requests),
-            guided=any(request.params.guided is not None for request in requests if request.samples),
+            guided=batch.guided,
             query_len=query_len,
             sampler=max({request.sampler for request in requests if request.samples}, default=SamplerVariant.GREEDY),
             key_ints=self.key_ints(len(requests), query_len, max(map(add, computed, query_lens))),

@@ -98,8 +98,8 @@ class BatchDraft:
         block_ids = tuple(state.table.block_ids[start:])
         self._block_appends.append(BlockAppend(row=state.row, start=start, block_ids=block_ids))
 
-    def seal(self, step: int, released_rows: tuple[int, ...]) -> ScheduledBatch:
-        """Return the finished batch."""
+    def seal(self, step: int, released_rows: tuple[int, ...], *, may_be_guided: bool) -> ScheduledBatch:
+        """Return the finished batch; ``may_be_guided``: some request is, so that it is worth looking."""
         return ScheduledBatch(
             step=step,
             requests=tuple(self._requests),
@@ -107,4 +107,6 @@ class BatchDraft:
             admissions=tuple(self._admissions),
             block_appends=tuple(self._block_appends),
             num_drafts=self._num_drafts,
+            guided=may_be_guided
+            and any(request.params.guided is not None for request in self._requests if request.samples),
         )

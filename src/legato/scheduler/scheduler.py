@@ -83,6 +83,8 @@ class Scheduler:
         self._in_flight: deque[_Formed] = deque()
         self._step = 0
         self._num_added = 0
+        self._num_guided = 0
+        """Requests that are held and have a guide."""
         self._num_preemptions = 0
         self._num_prompt_tokens = 0
         self._num_generation_tokens = 0
@@ -121,6 +123,7 @@ class Scheduler:
             max_num_tokens=min(len(request.prompt_token_ids) + request.max_tokens, self._config.max_model_len),
         )
         self._num_added += 1
+        self._num_guided += request.params.guided is not None
         self._requests[request.request_id] = state
         if not (self._gains_by_waiting(state) and self._groups.join(state)):
             self._waiting.add(state)
@@ -179,7 +182,7 @@ class Scheduler:
         if not draft.states:
             return None
         self._step += 1
-        batch = draft.seal(self._step, self._rows.drain_released())
+        batch = draft.seal(self._step, self._rows.drain_released(), may_be_guided=self._num_guided > 0)
         self._in_flight.append(_Formed(batch, draft.states, self._num_made))
         self._num_made = self.num_drafts or 0
         return batch
@@ -294,6 +297,7 @@ class Scheduler:
     def _end(self, state: RequestState) -> None:
         del self._requests[state.request.request_id]
         state.ended = True
+        self._num_guided -= state.request.params.guided is not None
         if state.row >= 0:
             self._stop_running(state)
         elif not self._groups.is_waiting(state):
