@@ -1,4 +1,4 @@
-"""Guided output on the GPU: the kernel that forbids tokens, and whole engines whose model runs while masks are filled."""
+"""Guided output on the GPU: the kernel that forbids tokens, and an engine whose model runs while masks are filled."""
 
 import json
 import re
