@@ -18,7 +18,7 @@ def draft_chooser(
     if config is None or not config.chosen_per_step:
         return None
     costs = measure_round_costs(device, runner, planner, config.numbers_of_drafts)
-    show.decisions([_decision(costs, size) for size in (costs.sizes[0], costs.sizes[-1])])
+    show.decisions([_decision(costs, size) for size in sorted({costs.sizes[0], costs.sizes[-1]})])
     return DraftChooser(costs)
 
 

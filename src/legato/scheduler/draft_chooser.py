@@ -30,6 +30,7 @@ class DraftChooser:
         self._costs_at: dict[int, tuple[float, ...]] = {}
         self._plain_ms = 0.0
         self._spent_ms = 0.0
+        self.choose(1, 1)  # so that the first prompts get drafts
 
     @property
     def rates(self) -> tuple[float, ...]:

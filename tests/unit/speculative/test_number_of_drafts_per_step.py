@@ -95,11 +95,11 @@ def test_what_pays_is_chosen_and_what_does_not_is_given_up(folder: Path) -> None
     synthetic = {"rejection_sample_method": "synthetic", "synthetic_acceptance_length": 3.8}
     core = build(folder, "ngram", more=synthetic)
     costs = core._scheduler.chooser.costs
-    flat = tuple(tuple(4.0 + 0.1 * k for k in costs.num_drafts) for _ in costs.sizes)
+    flat = tuple(tuple(4.0 + 0.8 * k for k in costs.num_drafts) for _ in costs.sizes)
     core._scheduler.chooser = DraftChooser(type(costs)(sizes=costs.sizes, num_drafts=costs.num_drafts, ms=flat))
     tiny_engine.run(core, [tiny_engine.request(f"r{i}", [1, 2], max_tokens=50) for i in range(8)])
     assert core.stats().spec_decode_num_speculative_tokens == 3
-    assert core.stats().spec_decode_speed_up > 2
+    assert core.stats().spec_decode_speed_up > 1.8
     core.runner.program.synthetic.set_rates((0.01, 0.01, 0.01))
     tiny_engine.run(core, [tiny_engine.request(f"s{i}", [1, 2], max_tokens=50, seed=i) for i in range(24)])
     assert core.stats().spec_decode_num_speculative_tokens <= 1
