@@ -50,9 +50,10 @@ def latency(*, workload: LatencyOptions, output: OutputOptions, engine: EngineOp
     """
     console = Console(stderr=True)
     engines, config = contestants(workload, engine.sized_for(max(workload.batch_size)), console)
-    rows = _measured(workload, engines, config, workload.case_prefix or _case_prefix(engine, config), console)
+    case_prefix = workload.case_prefix or _case_prefix(engine, config)
+    rows = _measured(workload, engines, config, case_prefix, console)
     if workload.profile is not None:
-        _profile_latency(workload, engines, config, Path(workload.profile), console)
+        _profile_latency(workload, engines, config, Path(workload.profile) / case_prefix, console)
     tables = (
         bench_tables.latency_table(rows),
         bench_tables.acceptance_table(rows),
@@ -147,16 +148,19 @@ def startup(*, workload: StartupOptions, output: OutputOptions, engine: EngineOp
 
 
 def _profile_latency(
-    workload: LatencyOptions, engines: "Sequence[Contestant]", config: "EngineConfig", folder: Path, console: Console
+    workload: LatencyOptions, engines: "Sequence[Contestant]", config: "EngineConfig", stem: Path, console: Console
 ) -> None:
-    """Run one more turn of each of Legato's own engines, recorded; a peer's kernels may run in another process."""
+    """Run one more turn of each of Legato's own engines, recorded; a peer's kernels may run in another process.
+
+    Each file's name begins with ``stem``, which is that of the rows.
+    """
     from legato.bench.prompts import fresh_prompts
 
     prompts = fresh_prompts(1, config.model.vocab_size, workload.input_len)
     for engine in (engine for engine in engines if engine.name.partition(" ")[0] == LEGATO):
         for batch_size in workload.batch_size:
-            name = f"{workload.case_prefix}-b{batch_size}-{engine.name.replace(' ', '-')}.json"
-            with _profiled(folder / name, console):
+            name = f"{stem.name}-b{batch_size}-{engine.name.replace(' ', '-')}.json"
+            with _profiled(stem.with_name(name), console):
                 engine.generate([next(prompts) for _ in range(batch_size)], workload.output_len)
 
 
