@@ -2,6 +2,7 @@ import asyncio
 import os
 import time
 from contextlib import aclosing
+from unittest.mock import patch
 
 import pytest
 from tiny_model import write_tiny_model
@@ -23,8 +24,8 @@ def with_llm(model, body, *, step_s="0.002"):
     """Run ``body(llm)`` over an engine that counts, and end the engine."""
 
     async def run():
-        os.environ["SCRIPTED_STEP_S"] = step_s
-        llm = await AsyncLLM.start(EngineOptions(model=str(model)), factory="scripted_core:build")
+        with patch.dict(os.environ, SCRIPTED_STEP_S=step_s):
+            llm = await AsyncLLM.start(EngineOptions(model=str(model)), factory="scripted_core:build")
         try:
             return await asyncio.wait_for(body(llm), 30)
         finally:

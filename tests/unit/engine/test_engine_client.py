@@ -7,6 +7,7 @@ import sys
 import textwrap
 import time
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from scripted_core import CRASH_TOKEN, REFUSED_TOKEN
@@ -38,8 +39,8 @@ def with_client(body, *, model="scripted", step_s="0.002"):
     """Run ``body(client)`` against a started engine process, and end the process."""
 
     async def run():
-        os.environ["SCRIPTED_STEP_S"] = step_s
-        client = await EngineClient.start(EngineOptions(model=model), factory=FACTORY)
+        with patch.dict(os.environ, SCRIPTED_STEP_S=step_s):
+            client = await EngineClient.start(EngineOptions(model=model), factory=FACTORY)
         try:
             return await asyncio.wait_for(body(client), 30)
         finally:
