@@ -6,32 +6,16 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from rich.console import Console
+from typed_command import Ended, typed
 
 from legato import LLM, SamplingParams
 from legato.cli.chat import Conversation
-from legato.cli.main import main
 from legato.graphs.modes import GraphPolicy
 from legato.results.rows_file import read_rows_file
-
-
-@dataclass(frozen=True)
-class Ended:
-    """How a command ended."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def objects(self) -> list[dict[str, object]]:
-        """Standard output, which must be JSON lines and nothing else."""
-        return [json.loads(line) for line in self.out.splitlines()]
-
 
 Run = Callable[..., Ended]
 
@@ -42,11 +26,7 @@ def run(tiny_model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
 
     def run(command: str, *arguments: str, model: Path | str = tiny_model) -> Ended:
         engine = ["--model", str(model), "--max-num-seqs", "4", "--max-num-batched-tokens", "32"]
-        monkeypatch.setattr(sys, "argv", ["legato", *command.split(), *engine, *arguments])
-        with pytest.raises(SystemExit) as ending:
-            main()
-        captured = capsys.readouterr()
-        return Ended(int(ending.value.code or 0), captured.out, captured.err)
+        return typed(monkeypatch, capsys, *command.split(), *engine, *arguments)
 
     return run
 

@@ -6,25 +6,16 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 import pytest
 from server_process import KEY, Server, eventually
+from typed_command import Ended, typed
 
 from legato.bench.serving.counters import read_counters
 from legato.bench.serving.measure import ServingRow
-from legato.cli.main import main
 from legato.results.rows_file import read_rows_file
-
-
-@dataclass(frozen=True)
-class Ended:
-    code: int
-    out: str
-    err: str
-
 
 Run = Callable[..., Ended]
 
@@ -32,13 +23,8 @@ Run = Callable[..., Ended]
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     def run(*arguments: str) -> Ended:
-        monkeypatch.setattr(sys, "argv", ["legato", "bench", "serve", *arguments])
-        monkeypatch.setenv("COLUMNS", "200")
         monkeypatch.setenv("OMP_NUM_THREADS", "1")
-        with pytest.raises(SystemExit) as ending:
-            main()
-        captured = capsys.readouterr()
-        return Ended(int(ending.value.code or 0), captured.out, captured.err)
+        return typed(monkeypatch, capsys, "bench", "serve", *arguments, columns=200)
 
     return run
 

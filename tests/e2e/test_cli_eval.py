@@ -1,27 +1,17 @@
 """``legato eval gsm8k`` as typed: in process, under every policy, over backends that disagree, and of a server."""
 
 import json
-import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from server_process import KEY, REAL, running_server
+from typed_command import Ended, typed
 
 from legato.attention.registry import BACKENDS
-from legato.cli.main import main
 from legato.config.options import EngineOptions
 from legato.graphs.modes import GraphPolicy
 from legato.results.rows_file import read_rows_file
-
-
-@dataclass(frozen=True)
-class Ended:
-    code: int
-    out: str
-    err: str
-
 
 Run = Callable[..., Ended]
 
@@ -33,12 +23,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
     data.write_text("\n".join(map(json.dumps, lines)))
 
     def run(*arguments: str) -> Ended:
-        monkeypatch.setattr(sys, "argv", ["legato", "eval", "gsm8k", "--data", str(data), *arguments])
-        monkeypatch.setenv("COLUMNS", "160")
-        with pytest.raises(SystemExit) as ending:
-            main()
-        captured = capsys.readouterr()
-        return Ended(int(ending.value.code or 0), captured.out, captured.err)
+        return typed(monkeypatch, capsys, "eval", "gsm8k", "--data", str(data), *arguments, columns=160)
 
     return run
 

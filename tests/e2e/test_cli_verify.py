@@ -1,27 +1,17 @@
 """``legato verify`` and ``--trace`` as typed: exit status, what is named, and the files left behind."""
 
 import json
-import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 import pytest
 from server_process import REAL, running_server
 from tiny_engine import write_config
+from typed_command import Ended, typed
 
 from legato.attention.registry import BACKENDS
-from legato.cli.main import main
 from legato.config.options import EngineOptions
-
-
-@dataclass(frozen=True)
-class Ended:
-    code: int
-    out: str
-    err: str
-
 
 Run = Callable[..., Ended]
 
@@ -29,12 +19,7 @@ Run = Callable[..., Ended]
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     def run(*arguments: str) -> Ended:
-        monkeypatch.setattr(sys, "argv", ["legato", *arguments])
-        monkeypatch.setenv("COLUMNS", "160")  # no cell of a table is folded
-        with pytest.raises(SystemExit) as ending:
-            main()
-        captured = capsys.readouterr()
-        return Ended(int(ending.value.code or 0), captured.out, captured.err)
+        return typed(monkeypatch, capsys, *arguments, columns=160)  # no cell of a table is folded
 
     return run
 
