@@ -181,9 +181,10 @@ class ModelRunner:
         started = time.perf_counter()
         self._log.waited_us += (started - waiting) * 1e6
         output = read_results(step.results, step.plan, step.batch)
-        self._log.add(_record(step.plan, step.launch_us + (time.perf_counter() - started) * 1e6))
+        host_us = step.launch_us + (time.perf_counter() - started) * 1e6  # the drafter's stages included
+        self._log.add(_record(step.plan.step, "target", step.plan, host_us))
         for stage in step.plan.draft_stages:
-            self._log.add(_stage_record(step.plan, stage))
+            self._log.add(_record(step.plan.step, str(stage.stage), stage, 0.0))
         return output
 
     def _wait_for_staging(self) -> None:
@@ -260,34 +261,18 @@ _written: Callable[[GraphKey], str] = lru_cache(maxsize=1024)(str)
 """Returns a key as records name it; a decoding engine asks for the same few at every step."""
 
 
-def _stage_record(plan: ExecutionPlan, stage: StagePlan) -> StepRecord:
-    """Return the record of a drafter's stage, whose host time is part of the target's."""
+def _record(step: int, stage: str, part: ExecutionPlan | StagePlan, host_us: float) -> StepRecord:
+    """Return the record of a step's target, or of one stage of its drafter."""
     return StepRecord(
-        step=plan.step,
-        stage=str(stage.stage),
-        requested=str(stage.requested),
-        mode=str(stage.mode),
-        reason=stage.reason,
-        key=None if stage.key is None else _written(stage.key),
-        num_reqs=stage.shape.num_reqs,
-        num_tokens=stage.shape.num_tokens,
-        num_tokens_padded=stage.num_tokens_padded,
-        host_us=0.0,
-        device_us=None,
-    )
-
-
-def _record(plan: ExecutionPlan, host_us: float) -> StepRecord:
-    return StepRecord(
-        step=plan.step,
-        stage="target",
-        requested=str(plan.requested),
-        mode=str(plan.mode),
-        reason=plan.reason,
-        key=None if plan.key is None else _written(plan.key),
-        num_reqs=plan.shape.num_reqs,
-        num_tokens=plan.shape.num_tokens,
-        num_tokens_padded=plan.num_tokens_padded,
+        step=step,
+        stage=stage,
+        requested=str(part.requested),
+        mode=str(part.mode),
+        reason=part.reason,
+        key=None if part.key is None else _written(part.key),
+        num_reqs=part.shape.num_reqs,
+        num_tokens=part.shape.num_tokens,
+        num_tokens_padded=part.num_tokens_padded,
         host_us=host_us,
         device_us=None,
     )
