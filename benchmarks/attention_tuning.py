@@ -17,6 +17,9 @@ from legato.kernels.paged_attention_configs import (
     workspace_rows,
 )
 
+_MOST_PROGRAMS = 8
+"""Programs per multiprocessor that candidates may lead to."""
+
 
 def run_tuning(facts: DeviceFacts, device: torch.device) -> dict[str, list[dict[str, Any]]]:
     """Try candidates on every row, printing the best."""
@@ -46,7 +49,7 @@ def decode_candidates(case: Case, facts: DeviceFacts) -> Iterator[tuple[TileConf
     yield shipped, splits
     shapes = [(32, 4, 3), (32, 4, 4), (32, 4, 6), (64, 4, 2), (64, 4, 3), (64, 4, 4), (64, 8, 3), (128, 4, 2)]
     shapes += [(128, 8, 2), (128, 8, 3), (32, 2, 4)]
-    limit = 8 * facts.num_multiprocessors // pairs
+    limit = _MOST_PROGRAMS * facts.num_multiprocessors // pairs
     counts = sorted({count for count in (1, 2, 3, 4, 6, 8, 12, 16, 22, 32, 48) if count == 1 or count <= limit})
     for block_n, num_warps, num_stages in shapes:
         config = replace(shipped, block_n=block_n, num_warps=num_warps, num_stages=num_stages)
@@ -61,7 +64,8 @@ def tune_decode(case: Case, facts: DeviceFacts, device: torch.device) -> list[di
 
     batches = cold_batches(case, device)
     workspace = SplitWorkspace(
-        workspace_rows(multiprocessors=facts.num_multiprocessors, group=case.num_heads // case.num_kv_heads),
+        _MOST_PROGRAMS
+        * workspace_rows(multiprocessors=facts.num_multiprocessors, group=case.num_heads // case.num_kv_heads),
         case.head_dim,
         device,
     )

@@ -13,8 +13,6 @@ MAX_QUERY_LEN = 16
 """Query tokens per request that the decode kernel takes at most."""
 MAX_SPLITS = 16
 """Joining more costs more than reading sooner gains, at 1,024 and at 4,096 tokens of one request on an H200."""
-MAX_SPLIT_PROGRAMS = 8
-"""Programs per multiprocessor that splitting may lead to: bounds the workspace."""
 MIN_SHARE = 128
 """Keys of a part, at least: a short sequence has little to join."""
 
@@ -100,10 +98,9 @@ def num_splits(*, num_pairs: int, max_context: int, multiprocessors: int) -> int
     only where lengths differ, 64 to 4,094, is uncut slower, 91 µs against 82. ``max_context`` is the longest sequence
     that the block table can hold.
     """
-    most = min(MAX_SPLITS, MAX_SPLIT_PROGRAMS * multiprocessors // num_pairs, -(-max_context // MIN_SHARE))
-    return max(1, min(most, multiprocessors // num_pairs))
+    return max(1, min(MAX_SPLITS, multiprocessors // num_pairs, -(-max_context // MIN_SHARE)))
 
 
 def workspace_rows(*, multiprocessors: int, group: int) -> int:
-    """Return how many partial results [head_dim] any split decode can leave at most, whatever the batch."""
-    return MAX_SPLIT_PROGRAMS * multiprocessors * min(MAX_ROWS, MAX_QUERY_LEN * group)
+    """Return how many partial results [head_dim] any split decode can leave at most: its programs' rows."""
+    return multiprocessors * min(MAX_ROWS, MAX_QUERY_LEN * group)
