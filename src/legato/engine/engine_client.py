@@ -203,12 +203,17 @@ class EngineClient:
                 | wire.LiveReply(query_id, reply)
                 | wire.ProfileReply(query_id, reply)
             ):
-                if query_id in self._queries:  # else whoever asked has been cancelled
-                    self._queries[query_id].set_result(reply)
+                self._answer(query_id, reply)
             case wire.Ready(config):
                 self._ready.set_result(config)
             case wire.Fatal(error):
                 self._cause = error.to_error()
+
+    def _answer(self, query_id: int, reply: object) -> None:
+        # Whoever asked may have been cancelled: gone already, or with a cancelled future and still to run once more.
+        answer = self._queries.get(query_id)
+        if answer is not None and not answer.done():
+            answer.set_result(reply)
 
     def _route(self, update: RequestUpdate) -> None:
         stream = self._streams.get(update.request_id)

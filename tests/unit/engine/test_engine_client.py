@@ -72,6 +72,21 @@ def test_requests_answers_and_queries_cross_the_process_border():
     with_client(body)
 
 
+def test_a_question_given_up_while_its_answer_is_read_harms_nothing():
+    async def body(client):
+        for turns in range(12):  # of the loop, after the answer has arrived: in one of them it is read as the question is dropped
+            question = asyncio.create_task(client.stats())
+            await asyncio.sleep(0)
+            time.sleep(0.02)
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            question.cancel()
+            await asyncio.gather(question, return_exceptions=True)
+        assert (await client.stats()).num_running == 0
+
+    with_client(body)
+
+
 def test_a_refused_request_raises_what_the_core_raised_and_harms_no_other():
     async def body(client):
         refused, good = client.submit([a_request("a", prompt=(REFUSED_TOKEN,))]), client.submit([a_request("b")])
