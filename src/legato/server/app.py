@@ -15,7 +15,7 @@ from legato.errors import LegatoError
 from legato.observability.metrics import Metrics
 from legato.observability.request_spans import open_request_spans
 from legato.observability.request_timing import RequestTiming
-from legato.server import chat, completions, operations, profiling, tokenizing, ui_routes
+from legato.server import chat, completions, openapi, operations, profiling, tokenizing, ui_routes
 from legato.server.admission import Admission
 from legato.server.auth import OPEN_PATHS, RequireApiKey
 from legato.server.errors import ApiError, handle
@@ -45,7 +45,7 @@ def create_app(llm: AsyncLLM, options: ServerOptions) -> FastAPI:
         live=Broadcaster(llm),
         style=_message_style(llm, options),
     )
-    for module in (completions, chat, tokenizing, operations):
+    for module in (completions, chat, tokenizing, operations, openapi):
         app.include_router(module.router)
     if options.ui:
         app.include_router(ui_routes.router)

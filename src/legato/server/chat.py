@@ -3,7 +3,7 @@
 import time
 import uuid
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request
 from msgspec import UNSET
@@ -14,6 +14,7 @@ from legato.flow.request_update import FinishReason
 from legato.server.answer import Choice
 from legato.server.body import body_of
 from legato.server.conversation import conversation
+from legato.server.description import BODY_REFUSALS, answers, takes
 from legato.server.errors import ApiError
 from legato.server.generation import respond
 from legato.server.job import job_of
@@ -27,6 +28,7 @@ from legato.server.responses import (
     ChatChunk,
     ChatChunkChoice,
     ChatDelta,
+    ChatFinishReason,
     ChatLogprobs,
     Usage,
 )
@@ -36,7 +38,11 @@ from legato.server.tools import ToolUse, tool_use
 router = APIRouter()
 
 
-@router.post("/v1/chat/completions")
+@router.post(
+    "/v1/chat/completions",
+    openapi_extra=takes(ChatBody),
+    responses=answers(Chat, *BODY_REFUSALS, streams=ChatChunk),
+)
 async def chat(
     request: Request,
     body: Annotated[ChatBody, Depends(body_of(ChatBody))],
@@ -150,5 +156,8 @@ class ChatFormat:
         )
 
 
-def _finish_reason(reason: FinishReason | None, reader: MessageReader) -> FinishReason | Literal["tool_calls"] | None:
-    return "tool_calls" if reason is FinishReason.STOP and reader.called else reason
+def _finish_reason(reason: FinishReason | None, reader: MessageReader) -> ChatFinishReason | None:
+    if reason is None:
+        return None
+    called = reason is FinishReason.STOP and reader.called
+    return ChatFinishReason.TOOL_CALLS if called else ChatFinishReason(reason)

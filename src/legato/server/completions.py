@@ -13,6 +13,7 @@ from legato.engine.input_processor import Prompt
 from legato.flow.request_output import CompletionOutput
 from legato.server.answer import Choice
 from legato.server.body import body_of
+from legato.server.description import BODY_REFUSALS, answers, takes
 from legato.server.errors import ApiError
 from legato.server.generation import respond
 from legato.server.job import job_of
@@ -25,7 +26,11 @@ from legato.server.state import ServerState, state_of
 router = APIRouter()
 
 
-@router.post("/v1/completions")
+@router.post(
+    "/v1/completions",
+    openapi_extra=takes(CompletionBody),
+    responses=answers(Completion, *BODY_REFUSALS, streams=Completion),
+)
 async def complete(
     request: Request,
     body: Annotated[CompletionBody, Depends(body_of(CompletionBody))],

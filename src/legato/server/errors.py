@@ -27,6 +27,12 @@ class ErrorBody(msgspec.Struct, frozen=True):
     code: str | None
 
 
+class ErrorAnswer(msgspec.Struct, frozen=True):
+    """An error response."""
+
+    error: ErrorBody
+
+
 class ApiError(Exception):
     """A refused or failed HTTP request."""
 
@@ -47,7 +53,7 @@ class ApiError(Exception):
 
     def json(self) -> bytes:
         """Return the response body."""
-        return msgspec.json.encode({"error": self.body})
+        return msgspec.json.encode(ErrorAnswer(self.body))
 
     def response(self) -> Response:
         """Return the HTTP response."""

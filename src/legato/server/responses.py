@@ -3,7 +3,7 @@
 UNSET fields are left out; None is written as null, where OpenAI's clients expect one.
 """
 
-from typing import Literal
+from enum import StrEnum
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -94,6 +94,14 @@ class ChatLogprobs(msgspec.Struct, frozen=True, kw_only=True):
     refusal: None = None
 
 
+class ChatFinishReason(StrEnum):
+    """Why a message ended: as any output, or with what it calls."""
+
+    STOP = FinishReason.STOP
+    LENGTH = FinishReason.LENGTH
+    TOOL_CALLS = "tool_calls"
+
+
 class FunctionCall(msgspec.Struct, frozen=True, kw_only=True):
     """What is called."""
 
@@ -151,7 +159,7 @@ class ChatChoice(msgspec.Struct, frozen=True, kw_only=True):
     index: int
     message: ChatMessage
     logprobs: ChatLogprobs | None
-    finish_reason: FinishReason | Literal["tool_calls"] | None
+    finish_reason: ChatFinishReason | None
     stop_reason: int | str | None
     token_ids: list[int] | UnsetType = UNSET
 
@@ -162,7 +170,7 @@ class ChatChunkChoice(msgspec.Struct, frozen=True, kw_only=True):
     index: int
     delta: ChatDelta
     logprobs: ChatLogprobs | None
-    finish_reason: FinishReason | Literal["tool_calls"] | None
+    finish_reason: ChatFinishReason | None
     stop_reason: int | str | UnsetType | None = UNSET
     token_ids: list[int] | UnsetType = UNSET
 

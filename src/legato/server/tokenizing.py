@@ -11,6 +11,7 @@ from legato.engine.async_engine import Conversation
 from legato.engine.input_processor import Prompt
 from legato.server.body import body_of
 from legato.server.conversation import conversation
+from legato.server.description import BODY_REFUSALS, answers, takes
 from legato.server.errors import ApiError
 from legato.server.requests import DetokenizeBody, TokenizeBody
 from legato.server.state import ServerState, state_of
@@ -33,7 +34,7 @@ class Detokenized(msgspec.Struct, frozen=True, kw_only=True):
     prompt: str
 
 
-@router.post("/tokenize")
+@router.post("/tokenize", openapi_extra=takes(TokenizeBody), responses=answers(Tokenized, *BODY_REFUSALS))
 async def tokenize(
     body: Annotated[TokenizeBody, Depends(body_of(TokenizeBody))],
     state: Annotated[ServerState, Depends(state_of)],
@@ -49,7 +50,7 @@ async def tokenize(
     return Response(msgspec.json.encode(answer), media_type="application/json")
 
 
-@router.post("/detokenize")
+@router.post("/detokenize", openapi_extra=takes(DetokenizeBody), responses=answers(Detokenized, *BODY_REFUSALS))
 async def detokenize(
     body: Annotated[DetokenizeBody, Depends(body_of(DetokenizeBody))],
     state: Annotated[ServerState, Depends(state_of)],

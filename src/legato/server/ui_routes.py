@@ -63,7 +63,7 @@ def _read_page() -> dict[str, PageFile]:
 PAGE = _read_page()
 OPEN_PATHS = frozenset({"/ui", "/ui/", *(f"/ui/{name}" for name in PAGE)})
 
-router = APIRouter()
+router = APIRouter(include_in_schema=False)
 State = Annotated[ServerState, Depends(state_of)]
 
 

@@ -1,0 +1,54 @@
+"""How a route describes itself to the OpenAPI document: the body it takes, what it answers, which refusals it knows.
+
+Types are referred to by their names; ``openapi.py`` resolves these.
+"""
+
+from typing import Any
+
+import msgspec
+
+from legato.server.errors import ErrorAnswer
+from legato.server.requests import Body
+
+REFERENCE = "#/components/schemas/{name}"
+REFUSALS = {
+    400: "The request is at fault; `param` names the field.",
+    401: "The API key is missing or wrong.",
+    404: "There is no such model.",
+    413: "The body is larger than the server takes.",
+    415: "The body is not said to be JSON.",
+    503: "The server is full, or its engine has ended.",
+}
+BODY_REFUSALS = (400, 404, 413, 415, 503)
+"""Of routes that take a body."""
+
+Responses = dict[int | str, dict[str, Any]]
+
+
+def takes(body: type[Body]) -> dict[str, Any]:
+    """Return the ``openapi_extra`` of a route that takes ``body``."""
+    return {"requestBody": {"required": True, "content": _json(_reference(body))}}
+
+
+def answers(
+    kind: type[msgspec.Struct] | None, *refusals: int, streams: type[msgspec.Struct] | None = None
+) -> Responses:
+    """Return the ``responses`` of a route: ``kind``, or any object; ``streams``: on demand as events of that type."""
+    content = _json({"type": "object"} if kind is None else _reference(kind))
+    if streams is not None:
+        events = f"Server-sent events; the data of each is a {streams.__name__}, of the last one [DONE]."
+        content["text/event-stream"] = {"schema": {"type": "string", "description": events}}
+    return {200: {"description": "The answer.", "content": content}} | refused(*refusals)
+
+
+def refused(*statuses: int) -> Responses:
+    """Return the ``responses`` of refusals."""
+    return {status: {"description": REFUSALS[status], "content": _json(_reference(ErrorAnswer))} for status in statuses}
+
+
+def _json(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"application/json": {"schema": schema}}
+
+
+def _reference(kind: type) -> dict[str, Any]:
+    return {"$ref": REFERENCE.format(name=kind.__name__)}
