@@ -121,13 +121,13 @@ class EngineCore:
         self._runner.drop_stale_graphs()
         with self._trace.span("plan"):
             plan = self._planner.plan(batch, self._runner.catalog)
-        self._trace.planned(plan)
+        self._trace.planned(plan.step, len(plan.rows), plan.target)
         return self._runner.begin(plan, batch)
 
     def _draw(self, begun: BegunStep) -> InFlightStep:
         """Draw the tokens of a step; those before are known where it is guided."""
         masks = None
-        if begun.plan.shape.guided:
+        if begun.plan.target.shape.guided:
             with self._trace.span("masks"):
                 masks = self._guides.masks(begun.batch)
         return self._runner.draw(begun, masks)

@@ -62,17 +62,18 @@ def plan_report(options: EngineOptions, *, query_lens: Sequence[int]) -> dict[st
     stages = () if resolved.speculation is None else resolved.speculation.stages
     planner = Planner(limits=limits, key_ints=resolved.key_ints, draft_stages=stages)
     plan = planner.plan(_batch(query_lens, limits.widths), resolved.catalog)
+    target = plan.target
     return {
-        "requested": str(plan.requested),
-        "mode": str(plan.mode),
-        "key": None if plan.key is None else str(plan.key),
-        "reason": None if plan.reason is None else str(plan.reason),
-        "num_reqs": plan.shape.num_reqs,
-        "num_reqs_padded": plan.num_reqs_padded,
-        "num_tokens": plan.shape.num_tokens,
-        "num_tokens_padded": plan.num_tokens_padded,
-        "query_len": plan.shape.query_len,
-        "sampler": str(plan.sampler),
+        "requested": str(target.requested),
+        "mode": str(target.mode),
+        "key": None if target.key is None else str(target.key),
+        "reason": None if target.reason is None else str(target.reason),
+        "num_reqs": target.shape.num_reqs,
+        "num_reqs_padded": target.num_reqs_padded,
+        "num_tokens": target.shape.num_tokens,
+        "num_tokens_padded": target.num_tokens_padded,
+        "query_len": target.shape.query_len,
+        "sampler": str(target.shape.sampler),
         "sample_in_graph": plan.sample_in_graph,
     } | {f"{stage.stage} stage": _drafting(stage) for stage in plan.draft_stages}
 

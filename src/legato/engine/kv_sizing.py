@@ -13,10 +13,10 @@ from legato.graphs.captured import GraphStore
 from legato.kvcache.sizing import NUM_NULL_BLOCKS, bytes_per_block
 from legato.kvcache.storage import LayerCache, allocate
 from legato.observability.records import StepLog
-from legato.runner.inputs import StepShape
 from legato.runner.memory_profile import MemoryProfile, profile_memory
 from legato.runner.model_runner import ModelRunner
 from legato.runner.step_program import StepProgram
+from legato.runner.step_shape import StepShape
 from legato.runner.synthetic import SyntheticLimits
 
 

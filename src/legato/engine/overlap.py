@@ -39,10 +39,10 @@ class OverlappedEngineCore(EngineCore):
         with self._trace.step():
             updates = self._admit_compiled()
             begun, previous = self._begin(), self._in_flight
-            self._in_flight = None if begun is None or begun.plan.shape.guided else self._draw(begun)
+            self._in_flight = None if begun is None or begun.plan.target.shape.guided else self._draw(begun)
             if previous is not None:
                 updates += self._finish(previous)
-            if begun is not None and begun.plan.shape.guided:
+            if begun is not None and begun.plan.target.shape.guided:
                 self._in_flight = self._draw(begun)
             self._settle()
         return updates

@@ -28,13 +28,8 @@ class Ranges(Protocol):
         ...
 
 
-class PlannedStep(Protocol):
-    """What a trace says of a step."""
-
-    @property
-    def step(self) -> int:
-        """Its number."""
-        ...
+class PlannedStage(Protocol):
+    """What a trace says of a step's target."""
 
     @property
     def requested(self) -> object:
@@ -57,11 +52,6 @@ class PlannedStep(Protocol):
         ...
 
     @property
-    def rows(self) -> tuple[int, ...]:
-        """[num_reqs] row of each request."""
-        ...
-
-    @property
     def num_tokens_padded(self) -> int:
         """Tokens computed."""
         ...
@@ -78,7 +68,7 @@ class Tracer(Protocol):
         """Return the span of a part of the call."""
         ...
 
-    def planned(self, plan: PlannedStep) -> None:
+    def planned(self, step: int, num_reqs: int, target: PlannedStage) -> None:
         """Tell what the call launches."""
         ...
 
@@ -96,7 +86,7 @@ class NoTrace:
         """Return what does nothing."""
         return self._nothing
 
-    def planned(self, plan: PlannedStep) -> None:
+    def planned(self, step: int, num_reqs: int, target: PlannedStage) -> None:
         """Do nothing."""
 
 
@@ -185,16 +175,16 @@ class StepTrace:
             self._add(name, begun_ns, time.perf_counter_ns())
             self._pop()
 
-    def planned(self, plan: PlannedStep) -> None:
+    def planned(self, step: int, num_reqs: int, target: PlannedStage) -> None:
         """Note what the call launches."""
         self._planned = {
-            "step": plan.step,
-            "requested": str(plan.requested),
-            "mode": str(plan.mode),
-            "key": None if plan.key is None else str(plan.key),
-            "reason": None if plan.reason is None else str(plan.reason),
-            "num_reqs": len(plan.rows),
-            "num_tokens_padded": plan.num_tokens_padded,
+            "step": step,
+            "requested": str(target.requested),
+            "mode": str(target.mode),
+            "key": None if target.key is None else str(target.key),
+            "reason": None if target.reason is None else str(target.reason),
+            "num_reqs": num_reqs,
+            "num_tokens_padded": target.num_tokens_padded,
         }
 
     def _add(self, name: str, begun_ns: int, ended_ns: int, details: dict[str, Any] | None = None) -> None:

@@ -30,24 +30,15 @@ class Planner:
         prompt_logprobs = tuple([_prompt_logprobs(request) for request in requests])
         shape = self._shape(batch, query_lens, needs_hidden_states=any(n is not None for n in prompt_logprobs))
         dispatched = dispatch(catalog, shape)
-        num_tokens, num_reqs = self._padded(shape, dispatched)
-        key = dispatched.key
+        key, reason = dispatched.key, dispatched.reason
         sample_in_graph = key is not None and key.mode is GraphMode.FULL and key.sampler is not None
-        reason = dispatched.reason
         if dispatched.mode is GraphMode.FULL and not sample_in_graph:
             reason = _why_not_sampled(shape)
         return ExecutionPlan(
             step=batch.step,
-            shape=shape,
-            requested=dispatched.requested,
-            mode=dispatched.mode,
-            key=key,
-            reason=reason,
-            num_tokens_padded=num_tokens,
-            num_reqs_padded=num_reqs,
-            max_query_len=max(query_lens),
-            sampler=shape.sampler,
+            target=self._stage(shape, dispatched, reason),
             sample_in_graph=sample_in_graph,
+            max_query_len=max(query_lens),
             rows=tuple([request.row for request in requests]),
             query_start_loc=tuple(accumulate(query_lens, initial=0)),
             samples=tuple([request.samples for request in requests]),
@@ -74,20 +65,24 @@ class Planner:
                 key_ints = self.key_ints(shape.num_reqs, 1, self.limits.max_model_len)
                 own_shape = replace(own_shape, num_tokens=shape.num_reqs, query_len=1, key_ints=key_ints)
             own = dispatch(catalog, own_shape)
-            num_tokens, num_reqs = self._padded(own_shape, own)
-            plans.append(
-                StagePlan(
-                    stage=stage,
-                    shape=own_shape,
-                    requested=own.requested,
-                    mode=own.mode,
-                    key=own.key,
-                    reason=own.reason,
-                    num_tokens_padded=num_tokens,
-                    num_reqs_padded=num_reqs,
-                )
-            )
+            plans.append(self._stage(own_shape, own, own.reason))
         return tuple(plans)
+
+    def _stage(self, shape: BatchShape, dispatched: Dispatched, reason: Reason | None) -> StagePlan:
+        """Return how a stage of ``shape`` runs, which ``shape`` names, padded to its graph."""
+        num_tokens, num_reqs, key = shape.num_tokens, shape.num_reqs, dispatched.key
+        if key is not None:
+            num_tokens, num_reqs = key.num_tokens, self.limits.max_num_seqs if key.num_reqs is None else key.num_reqs
+        return StagePlan(
+            stage=shape.stage,
+            shape=shape,
+            requested=dispatched.requested,
+            mode=dispatched.mode,
+            key=key,
+            reason=reason,
+            num_tokens_padded=num_tokens,
+            num_reqs_padded=num_reqs,
+        )
 
     def _shape(self, batch: ScheduledBatch, query_lens: list[int], *, needs_hidden_states: bool) -> BatchShape:
         requests, num_drafts = batch.requests, 0
@@ -105,13 +100,6 @@ class Planner:
             needs_hidden_states=needs_hidden_states,
             num_drafts=num_drafts,
         )
-
-    def _padded(self, shape: BatchShape, dispatched: Dispatched) -> tuple[int, int]:
-        """Return the tokens and requests that the device computes, padding included."""
-        key = dispatched.key
-        if key is None:
-            return shape.num_tokens, shape.num_reqs
-        return key.num_tokens, self.limits.max_num_seqs if key.num_reqs is None else key.num_reqs
 
 
 def _why_not_sampled(shape: BatchShape) -> Reason:

@@ -3,18 +3,18 @@
 from legato.attention.planning import PlanningBackend, PreparedBatch
 from legato.flow.execution_plan import ExecutionPlan
 from legato.flow.scheduled_batch import ScheduledBatch
-from legato.runner.inputs import StepShape
+from legato.runner.step_shape import StepShape
 from legato.runner.synthetic import SyntheticBatch
 
 
 def prepare_step(planner: PlanningBackend, plan: ExecutionPlan, batch: ScheduledBatch) -> None:
     """Announce a scheduled batch, as its step is launched."""
-    query_len = (plan.shape if plan.key is None else plan.key).query_len
-    if planner.plans(query_len):
+    target = plan.target
+    if planner.plans(target.query_len):
         planner.prepare(
             PreparedBatch(
-                num_reqs=plan.num_reqs_padded,
-                query_len=query_len,
+                num_reqs=target.num_reqs_padded,
+                query_len=target.query_len,
                 query_lens=tuple([request.query_len for request in batch.requests]),
                 seq_lens=tuple([request.seq_len for request in batch.requests]),
             )

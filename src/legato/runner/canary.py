@@ -11,10 +11,10 @@ import torch
 from legato.graphs.key import GraphKey
 from legato.graphs.modes import GraphMode
 from legato.runner.attention_plans import prepare_made_up
-from legato.runner.inputs import StepShape
 from legato.runner.round_canary import install_round, round_results
 from legato.runner.round_program import RoundProgram
 from legato.runner.step_program import StepProgram
+from legato.runner.step_shape import StepShape
 from legato.runner.synthetic import SyntheticBatch, install
 
 

@@ -25,9 +25,9 @@ from legato.observability.reasons import Reason
 from legato.observability.trace import NO_TRACE, Tracer
 from legato.runner.attention_plans import prepare_made_up
 from legato.runner.canary import Canary, difference
-from legato.runner.inputs import StepShape
 from legato.runner.round_program import RoundProgram
 from legato.runner.step_program import StepProgram
+from legato.runner.step_shape import StepShape, graph_shape
 from legato.runner.synthetic import SyntheticLimits, install, make_batch
 
 CaptureProgress = Callable[[int, int, GraphKey], None]
@@ -116,7 +116,7 @@ class GraphCapturer:
         observe: Callable[[int], Mapping[str, torch.Tensor]],
     ) -> Proof | DroppedKey:
         """Do what :meth:`prove` says; memory may run out anywhere."""
-        program, shape = self._program, shape_of(key, self._limits.max_num_seqs)
+        program, shape = self._program, graph_shape(key, self._limits.max_num_seqs)
         proving, capturing = (make_batch(shape, self._limits, seed) for seed in (proving_seed, capturing_seed))
         canary = Canary(program, key, shape, proving)
 
@@ -166,19 +166,15 @@ class GraphCapturer:
 
     def _run(self, key: GraphKey, shape: StepShape, segments: SegmentedCapture | None) -> None:
         """Run the step, or the part of one, that ``key`` stands for."""
-        program, full = self._program, key.mode is GraphMode.FULL
-        if isinstance(program, RoundProgram) and key.stage is Stage.EXTEND:
-            program.extend(shape, None if full else segments)
-        elif isinstance(program, RoundProgram) and key.stage is Stage.DRAFT:
-            program.propose(shape, None if full else segments)
-        elif full:
-            program.whole(shape, key.sampler)
+        full = key.mode is GraphMode.FULL
+        if full and key.stage in (Stage.TARGET, Stage.ROUND):
+            self._program.whole(shape, key.sampler)
         else:
-            program.forward(shape, segments)
+            self._program.run(key.stage, shape, None if full else segments)
 
     def run_eagerly(self, key: GraphKey) -> None:
         """Run what ``key`` stands for, eagerly at its padded shape, over the inputs as they are; wait for the end."""
-        self._run(key, shape_of(key, self._limits.max_num_seqs), None)
+        self._run(key, graph_shape(key, self._limits.max_num_seqs), None)
         self._device.synchronize()
 
     def clear(self) -> None:
@@ -189,18 +185,6 @@ class GraphCapturer:
         for cache in self._program.caches.values():
             cache.key[0].zero_()
             cache.value[0].zero_()
-
-
-def shape_of(key: GraphKey, max_num_seqs: int) -> StepShape:
-    """Return the host integers that a key's graph is captured with."""
-    return StepShape(
-        num_tokens=key.num_tokens,
-        num_reqs=max_num_seqs if key.num_reqs is None else key.num_reqs,
-        query_len=key.query_len,
-        max_query_len=key.num_tokens if key.query_len is None else key.query_len,
-        key_ints=key.key_ints,
-        num_drafts=key.num_drafts,
-    )
 
 
 @contextmanager

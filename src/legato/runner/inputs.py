@@ -9,24 +9,10 @@ from dataclasses import dataclass
 import torch
 
 from legato.attention.protocol import AttentionMetadata
-from legato.graphs.key import KeyInts
 from legato.kernels.row_state import decode_inputs
 from legato.runner.buffers import StepBuffers
 from legato.runner.device_state import DeviceState
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepShape:
-    """The host integers that a step is computed with, padding included."""
-
-    num_tokens: int
-    num_reqs: int
-    query_len: int | None
-    """Uniform: tokens are read from the rows. None: from the step's input buffers."""
-    max_query_len: int
-    key_ints: KeyInts = ()
-    num_drafts: int = 0
-    """Drafts that are made for each request."""
+from legato.runner.step_shape import StepShape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

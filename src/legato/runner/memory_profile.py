@@ -15,8 +15,8 @@ from legato.graphs.estimate import estimate_bytes, sample_keys
 from legato.graphs.modes import SamplerVariant
 from legato.runner.attention_plans import prepare_made_up
 from legato.runner.graph_capture import DroppedKey, GraphCapturer, frozen_garbage_collection
-from legato.runner.inputs import StepShape
 from legato.runner.step_program import StepProgram
+from legato.runner.step_shape import StepShape
 from legato.runner.synthetic import SyntheticLimits, install, make_batch
 
 

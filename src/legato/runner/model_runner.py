@@ -29,13 +29,13 @@ from legato.observability.reasons import Reason
 from legato.observability.records import StepLog, StepRecord
 from legato.observability.trace import NO_TRACE, Tracer
 from legato.runner.attention_plans import prepare_step
-from legato.runner.buffers import FROM_STATE, NUM_STAGING_ARRAYS
+from legato.runner.buffers import NUM_STAGING_ARRAYS
 from legato.runner.graph_capture import CaptureProgress, DroppedKey, GraphCapturer
-from legato.runner.inputs import StepShape
+from legato.runner.host_inputs import fill_inputs
 from legato.runner.round_program import RoundProgram
-from legato.runner.round_steps import fill_round_inputs, run_draft_stages
 from legato.runner.step_program import StepProgram, TokenMasks
 from legato.runner.step_results import PendingResults, enqueue_results, read_results
+from legato.runner.step_shape import StepShape, eager_shape
 from legato.runner.synthetic import SyntheticLimits
 
 
@@ -150,11 +150,11 @@ class ModelRunner:
         with self._trace.span("prepare"):
             self._program.buffers.swap_staging()
             self._apply_row_changes(batch)
-            self._fill_inputs(plan, batch)
+            fill_inputs(self._program.buffers, plan, batch)
             if self._planner is not None:
                 prepare_step(self._planner, plan, batch)
-        with self._trace.span("forward" if plan.key is None else "replay"):
-            self._run(plan)
+        with self._trace.span("forward" if plan.target.key is None else "replay"):
+            self._run(plan.target, plan.max_query_len)
         return BegunStep(plan=plan, batch=batch, begin_us=(time.perf_counter() - started) * 1e6)
 
     @torch.inference_mode()
@@ -165,8 +165,8 @@ class ModelRunner:
         with self._trace.span("sample"):
             if not plan.sample_in_graph:
                 self._sample_eagerly(plan, None if masks is None else self._uploaded(masks))
-                if self._rounds is not None:
-                    run_draft_stages(self._rounds, self.graphs, plan)
+                for stage in plan.draft_stages:
+                    self._run(stage, plan.max_query_len)
             results = enqueue_results(self._program, plan, batch)
         done = self._device.record_event()
         self._launched.append(done)
@@ -181,10 +181,10 @@ class ModelRunner:
         started = time.perf_counter()
         self._log.waited_us += (started - waiting) * 1e6
         output = read_results(step.results, step.plan, step.batch)
-        host_us = step.launch_us + (time.perf_counter() - started) * 1e6  # the drafter's stages included
-        self._log.add(_record(step.plan.step, "target", step.plan, host_us))
-        for stage in step.plan.draft_stages:
-            self._log.add(_record(step.plan.step, str(stage.stage), stage, 0.0))
+        host_us = step.launch_us + (time.perf_counter() - started) * 1e6
+        for stage in step.plan.stages:
+            self._log.add(_record(step.plan.step, stage, host_us))
+            host_us = 0.0  # of the drafter's stages it is counted with the target
         return output
 
     def _wait_for_staging(self) -> None:
@@ -204,32 +204,11 @@ class ModelRunner:
                 self._rounds.admit(admission)
         state.append_blocks(batch.block_appends)
 
-    def _fill_inputs(self, plan: ExecutionPlan, batch: ScheduledBatch) -> None:
-        if self._rounds is not None:
-            fill_round_inputs(self._rounds, plan, batch)
-            return
-        buffers, num_reqs = self._program.buffers, plan.num_reqs_padded
-        buffers.rows.fill(plan.rows, num_reqs)
-        if (plan.shape if plan.key is None else plan.key).query_len == 1:
-            return  # the rows have everything else
-        token_ids: list[int] = []
-        for request in batch.requests:
-            token_ids += (FROM_STATE,) if request.is_decode else request.token_ids
-        query_lens = [request.query_len for request in batch.requests]
-        buffers.fill_tokens(plan.rows, query_lens, token_ids, num_reqs=num_reqs, num_tokens=plan.num_tokens_padded)
-
-    def _run(self, plan: ExecutionPlan) -> None:
-        if plan.key is not None:
-            self.graphs.replay(plan.key, checked=True)
-            return
-        shape = StepShape(
-            num_tokens=plan.num_tokens_padded,
-            num_reqs=plan.num_reqs_padded,
-            query_len=plan.shape.query_len,
-            max_query_len=plan.max_query_len,
-            key_ints=plan.shape.key_ints,
-        )
-        self._program.forward(shape)
+    def _run(self, stage: StagePlan, max_query_len: int) -> None:
+        if stage.key is None:
+            self._program.run(stage.stage, eager_shape(stage, max_query_len))
+        else:
+            self.graphs.replay(stage.key, checked=True)
 
     def _uploaded(self, masks: HostMasks) -> TokenMasks:
         device = self._program.buffers.logits.device
@@ -237,18 +216,19 @@ class ModelRunner:
 
     def _sample_eagerly(self, plan: ExecutionPlan, masks: TokenMasks | None) -> None:
         """Finish a step that ended before sampling, on the real requests alone."""
-        uniform = plan.shape.query_len if plan.key is None or plan.key.mode is GraphMode.FULL else None
+        target, sampler = plan.target, plan.target.shape.sampler
+        uniform = target.shape.query_len if target.key is None or target.mode is GraphMode.FULL else None
         shape = StepShape(
-            num_tokens=plan.shape.num_tokens,
-            num_reqs=plan.shape.num_reqs,
+            num_tokens=target.shape.num_tokens,
+            num_reqs=target.shape.num_reqs,
             query_len=uniform,
             max_query_len=plan.max_query_len,
         )
-        if plan.mode is GraphMode.FULL:
-            self._program.sample(shape, plan.sampler, masks)
+        if target.mode is GraphMode.FULL:
+            self._program.sample(shape, sampler, masks)
         else:
-            self._program.head(shape, plan.sampler, masks)
-        if plan.sampler is SamplerVariant.GENERAL:
+            self._program.head(shape, sampler, masks)
+        if sampler is SamplerVariant.GENERAL:
             null_row = self._program.state.null_row
             rows = [row if samples else null_row for row, samples in zip(plan.rows, plan.samples, strict=True)]
             sampled = self._program.buffers.sampled[: len(rows)]
@@ -261,18 +241,17 @@ _written: Callable[[GraphKey], str] = lru_cache(maxsize=1024)(str)
 """Returns a key as records name it; a decoding engine asks for the same few at every step."""
 
 
-def _record(step: int, stage: str, part: ExecutionPlan | StagePlan, host_us: float) -> StepRecord:
-    """Return the record of a step's target, or of one stage of its drafter."""
+def _record(step: int, stage: StagePlan, host_us: float) -> StepRecord:
     return StepRecord(
         step=step,
-        stage=stage,
-        requested=str(part.requested),
-        mode=str(part.mode),
-        reason=part.reason,
-        key=None if part.key is None else _written(part.key),
-        num_reqs=part.shape.num_reqs,
-        num_tokens=part.shape.num_tokens,
-        num_tokens_padded=part.num_tokens_padded,
+        stage=str(stage.stage),
+        requested=str(stage.requested),
+        mode=str(stage.mode),
+        reason=stage.reason,
+        key=None if stage.key is None else _written(stage.key),
+        num_reqs=stage.shape.num_reqs,
+        num_tokens=stage.shape.num_tokens,
+        num_tokens_padded=stage.num_tokens_padded,
         host_us=host_us,
         device_us=None,
     )

@@ -6,8 +6,8 @@ import torch
 
 from legato.graphs.key import GraphKey
 from legato.graphs.modes import GraphMode, Stage
-from legato.runner.inputs import StepShape
 from legato.runner.round_program import RoundProgram
+from legato.runner.step_shape import StepShape
 from legato.runner.synthetic import SyntheticBatch
 
 _PERIOD = 7

@@ -12,8 +12,9 @@ from legato.attention.protocol import AttentionMetadata
 from legato.graphs.key import KeyInts
 from legato.runner.device_state import DeviceState
 from legato.runner.drafter import TokenPlaces
-from legato.runner.inputs import RequestInputs, StepShape, TokenInputs
+from legato.runner.inputs import RequestInputs, TokenInputs
 from legato.runner.round_buffers import RoundBuffers
+from legato.runner.step_shape import StepShape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ import torch
 
 from legato.attention.protocol import AttentionBackend, AttentionContext, AttentionMetadata
 from legato.flow.scheduled_batch import Admission
-from legato.graphs.modes import SamplerVariant
+from legato.graphs.modes import SamplerVariant, Stage
 from legato.graphs.segments import SegmentedCapture
 from legato.kernels.token_mask import allowed_only
 from legato.kvcache.storage import LayerCache
@@ -25,7 +25,7 @@ from legato.models.causal_lm import AuxiliaryStates
 from legato.runner.attention_contexts import BreakingAttention, InlineAttention
 from legato.runner.device_state import DeviceState
 from legato.runner.drafter import Drafter, RoundRequests, RoundTokens, TokenPass
-from legato.runner.inputs import RequestInputs, StepShape, TokenInputs, request_inputs, token_inputs
+from legato.runner.inputs import RequestInputs, TokenInputs, request_inputs, token_inputs
 from legato.runner.round_buffers import RoundBuffers
 from legato.runner.round_inputs import (
     SampledPlaces,
@@ -36,6 +36,7 @@ from legato.runner.round_inputs import (
     token_places,
 )
 from legato.runner.step_program import CausalModel, StepProgram, TokenMasks
+from legato.runner.step_shape import StepShape
 from legato.sampling.acceptance import SyntheticAcceptance, accepted_run, matching_drafts, take_drafts
 from legato.sampling.sampler import sample
 from legato.sampling.state import SamplingState
@@ -89,6 +90,11 @@ class RoundProgram(StepProgram):
         """Empty what the drafter keeps of requests, in place."""
         for tensor in self.drafter.tensors().values():
             tensor.zero_()
+
+    def run(self, stage: Stage, shape: StepShape, segments: SegmentedCapture | None = None) -> None:
+        """Run one of a round's stages eagerly, or capture it cut at each attention call where ``segments``."""
+        stages = {Stage.EXTEND: self.extend, Stage.DRAFT: self.propose}
+        stages.get(stage, self.forward)(shape, segments)
 
     def whole(self, shape: StepShape, sampler: SamplerVariant | None) -> None:
         """Compute a round; with ``sampler`` None it ends at the logits."""

@@ -13,7 +13,7 @@ import torch
 
 from legato.attention.planning import PlanningBackend
 from legato.attention.protocol import AttentionBackend, AttentionContext, AttentionMetadata
-from legato.graphs.modes import SamplerVariant
+from legato.graphs.modes import SamplerVariant, Stage
 from legato.graphs.segments import SegmentedCapture
 from legato.kernels.token_mask import allowed_only
 from legato.kvcache.storage import LayerCache
@@ -21,7 +21,8 @@ from legato.models.causal_lm import AuxiliaryStates
 from legato.runner.attention_contexts import BreakingAttention, InlineAttention
 from legato.runner.buffers import StepBuffers
 from legato.runner.device_state import DeviceState
-from legato.runner.inputs import RequestInputs, StepShape, last_tokens, request_inputs, token_inputs
+from legato.runner.inputs import RequestInputs, last_tokens, request_inputs, token_inputs
+from legato.runner.step_shape import StepShape
 from legato.sampling.sampler import sample
 from legato.sampling.state import SamplingState
 
@@ -75,6 +76,11 @@ class StepProgram:
         self.state = state
         self.sampling = sampling
         self._block_size = block_size
+
+    def run(self, stage: Stage, shape: StepShape, segments: SegmentedCapture | None = None) -> None:
+        """Run one of a step's stages eagerly, or capture it cut at each attention call where ``segments``."""
+        assert stage is Stage.TARGET, "there is no drafter"
+        self.forward(shape, segments)
 
     def whole(self, shape: StepShape, sampler: SamplerVariant | None) -> None:
         """Compute a step; with ``sampler`` None it ends at the logits."""

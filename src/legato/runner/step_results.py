@@ -35,13 +35,13 @@ class PendingResults:
 
 def enqueue_results(program: StepProgram, plan: ExecutionPlan, batch: ScheduledBatch) -> PendingResults:
     """Launch the copies of everything that the batch's requests asked for."""
-    buffers, num_reqs = program.buffers, plan.shape.num_reqs
+    buffers, num_reqs = program.buffers, plan.target.shape.num_reqs
     sampled = buffers.sampled[:num_reqs]
     logprobs = None
     if plan.max_logprobs is not None:
         token_ids = sampled if sampled.ndim == 1 else sampled[:, : _width(plan, sampled)].reshape(-1)
         logprobs = _gathered(buffers.logits[: len(token_ids)], token_ids, plan.max_logprobs)
-    prompt_logprobs = _enqueue_prompt_logprobs(program, plan, batch) if plan.shape.needs_hidden_states else {}
+    prompt_logprobs = _enqueue_prompt_logprobs(program, plan, batch) if plan.target.shape.needs_hidden_states else {}
     given = buffers.outcome[:num_reqs] if isinstance(buffers, RoundBuffers) else sampled
     return PendingResults(sampled=download(given), logprobs=logprobs, prompt_logprobs=prompt_logprobs)
 
@@ -85,7 +85,7 @@ def _read_round(results: PendingResults, plan: ExecutionPlan, batch: ScheduledBa
 
 def _width(plan: ExecutionPlan, sampled: torch.Tensor) -> int:
     """Return the places of each request in the round's logits; ``sampled`` [num_reqs, most places]."""
-    query_len = (plan.shape if plan.key is None else plan.key).query_len
+    query_len = plan.target.query_len
     return sampled.shape[1] if query_len is None else query_len
 
 

@@ -9,8 +9,8 @@ from legato.device.host_memory import upload
 from legato.flow.scheduled_batch import BlockAppend
 from legato.runner.buffers import FROM_STATE, StepBuffers
 from legato.runner.device_state import DeviceState
-from legato.runner.inputs import StepShape
 from legato.runner.round_buffers import RoundBuffers
+from legato.runner.step_shape import StepShape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,8 +20,9 @@ from legato.graphs.captured import GraphStore
 from legato.graphs.key import GraphKey
 from legato.graphs.modes import SamplerVariant, Stage
 from legato.runner.canary import Canary, difference
-from legato.runner.graph_capture import DroppedKey, shape_of
+from legato.runner.graph_capture import DroppedKey
 from legato.runner.round_buffers import RoundBuffers
+from legato.runner.step_shape import graph_shape
 from legato.runner.synthetic import SyntheticBatch, make_batch, verifying
 from legato.sampling.near_ties import NEAR_TIE, tolerance
 from legato.verify.contexts import ComputedContexts
@@ -65,7 +66,7 @@ class ReplayCheck:
         self._core = core
         self._key = key
         self._contexts = contexts
-        shape = shape_of(key, runner.limits.max_num_seqs)
+        shape = graph_shape(key, runner.limits.max_num_seqs)
         self._made_up = contexts.continued(make_batch(shape, runner.limits, _SEED))
         self._places = contexts.places(self._made_up)
         self._canary = Canary(runner.program, key, shape, self._made_up)

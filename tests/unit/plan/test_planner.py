@@ -55,8 +55,9 @@ def plan(scheduled: ScheduledBatch, policy: GraphPolicy = GraphPolicy.FULL_AND_P
 
 def test_decoding_requests_are_a_uniform_batch_on_a_full_graph() -> None:
     got = plan(batch(decode(3), decode(0), decode(5)))
-    assert (got.shape.query_len, got.mode, got.reason) == (1, GraphMode.FULL, None)
-    assert (got.num_reqs_padded, got.num_tokens_padded) == (4, 4)
+    target = got.target
+    assert (target.shape.query_len, target.mode, target.reason) == (1, GraphMode.FULL, None)
+    assert (target.num_reqs_padded, target.num_tokens_padded) == (4, 4)
     assert got.rows == (3, 0, 5)
     assert got.query_start_loc == (0, 1, 2, 3)
     assert got.sample_in_graph
@@ -67,7 +68,8 @@ def test_a_prompt_of_exactly_the_width_is_mixed(width: int) -> None:
     assert uniform_width((prefill(0, width),), (1, width)) is None
     planner, catalog = engine_of(widths=(width,))
     got = planner.plan(batch(prefill(0, width), prefill(1, width)), catalog)
-    assert (got.shape.query_len, got.mode) == (None, GraphMode.PIECEWISE)
+    target = got.target
+    assert (target.shape.query_len, target.mode) == (None, GraphMode.PIECEWISE)
 
 
 @pytest.mark.parametrize("width", range(1, 17))
@@ -89,30 +91,34 @@ def test_decodes_of_two_widths_are_mixed() -> None:
 
 def test_a_decode_beside_a_prompt_is_mixed() -> None:
     got = plan(batch(decode(0), prefill(1, 9)))
-    assert (got.shape.query_len, got.mode, got.reason) == (None, GraphMode.PIECEWISE, Reason.DISABLED_BY_USER)
+    target = got.target
+    assert (target.shape.query_len, target.mode, target.reason) == (None, GraphMode.PIECEWISE, Reason.DISABLED_BY_USER)
     assert got.query_start_loc == (0, 1, 10)
-    assert (got.num_tokens_padded, got.num_reqs_padded) == (16, 8)
+    assert (target.num_tokens_padded, target.num_reqs_padded) == (16, 8)
 
 
 def test_an_eager_step_has_no_padding() -> None:
     got = plan(batch(prefill(0, 5), prefill(1, 6)), GraphPolicy.NONE)
-    assert (got.key, got.num_tokens_padded, got.num_reqs_padded, got.max_query_len) == (None, 11, 2, 6)
+    target = got.target
+    assert (target.key, target.num_tokens_padded, target.num_reqs_padded, got.max_query_len) == (None, 11, 2, 6)
 
 
 def test_the_strongest_sampler_of_those_that_sample_is_planned() -> None:
     warm = SamplingParams(temperature=1.0)
-    assert plan(batch(decode(0), decode(1, params=warm))).sampler is SamplerVariant.TEMPERATURE
+    assert plan(batch(decode(0), decode(1, params=warm))).target.shape.sampler is SamplerVariant.TEMPERATURE
     filtered = SamplingParams(temperature=1.0, top_k=4)
-    assert plan(batch(decode(0, params=filtered), decode(1, params=warm))).sampler is SamplerVariant.FILTERED
+    both = batch(decode(0, params=filtered), decode(1, params=warm))
+    assert plan(both).target.shape.sampler is SamplerVariant.FILTERED
     chunk = prefill(2, 4, params=filtered, samples=False)
-    assert plan(batch(decode(0), chunk)).sampler is SamplerVariant.GREEDY
+    assert plan(batch(decode(0), chunk)).target.shape.sampler is SamplerVariant.GREEDY
 
 
 def test_a_sampler_that_no_graph_holds_runs_after_it_and_is_recorded() -> None:
     biased = SamplingParams(temperature=0.0, logit_bias=((3, 1.0),))
     got = plan(batch(decode(0), decode(1, params=biased)))
-    assert (got.mode, got.sampler, got.sample_in_graph) == (GraphMode.FULL, SamplerVariant.GENERAL, False)
-    assert got.reason is Reason.SAMPLER_VARIANT
+    target = got.target
+    assert (target.mode, target.shape.sampler, got.sample_in_graph) == (GraphMode.FULL, SamplerVariant.GENERAL, False)
+    assert target.reason is Reason.SAMPLER_VARIANT
 
 
 def test_logprobs_are_planned_for_the_request_that_wants_most() -> None:
@@ -125,9 +131,10 @@ def test_logprobs_are_planned_for_the_request_that_wants_most() -> None:
 def test_prompt_logprobs_need_hidden_states_until_the_prompt_is_done() -> None:
     params = SamplingParams(temperature=0.0, prompt_logprobs=2)
     got = plan(batch(decode(0), prefill(1, 3, params=params, next_prompt_token_ids=(8, 9))), GraphPolicy.FULL)
-    assert (got.prompt_logprobs, got.mode) == ((None, 2), GraphMode.EAGER)
-    assert got.reason is Reason.FEATURE_INCOMPATIBLE
-    assert plan(batch(decode(1, params=params)), GraphPolicy.FULL).mode is GraphMode.FULL
+    target = got.target
+    assert (got.prompt_logprobs, target.mode) == ((None, 2), GraphMode.EAGER)
+    assert target.reason is Reason.FEATURE_INCOMPATIBLE
+    assert plan(batch(decode(1, params=params)), GraphPolicy.FULL).target.mode is GraphMode.FULL
 
 
 def test_host_integers_are_asked_for_the_batch_at_hand() -> None:
@@ -141,9 +148,10 @@ def test_host_integers_are_asked_for_the_batch_at_hand() -> None:
     got = Planner(limits=planner.limits, key_ints=key_ints).plan(
         batch(decode(0, computed=10), decode(1, computed=40)), catalog
     )
+    target = got.target
     assert asked == [(2, 1, 41)]
-    assert got.shape.key_ints == (("splits", 2),)
-    assert (got.mode, got.reason) == (GraphMode.PIECEWISE, Reason.BACKEND_DECLINED)
+    assert target.shape.key_ints == (("splits", 2),)
+    assert (target.mode, target.reason) == (GraphMode.PIECEWISE, Reason.BACKEND_DECLINED)
 
 
 def host_only(value: object) -> bool:
@@ -158,7 +166,9 @@ def host_only(value: object) -> bool:
 def test_a_plan_is_a_frozen_hashable_value() -> None:
     got = plan(batch(decode(0)))
     with pytest.raises(FrozenInstanceError):
-        got.mode = GraphMode.EAGER
+        got.target = got.target
+    with pytest.raises(FrozenInstanceError):
+        got.target.mode = GraphMode.EAGER
     assert got == plan(batch(decode(0)))
     assert len({got, plan(batch(decode(0))), plan(batch(decode(1)))}) == 2
 
@@ -208,20 +218,21 @@ def test_every_batch_of_the_real_scheduler_is_planned_soundly(
     )
     for scheduled in load.batches():
         got = planner.plan(scheduled, catalog)
+        target = got.target
         requests = scheduled.requests
         assert host_only(got)
         assert hash(got) == hash(planner.plan(scheduled, catalog))
-        assert got.query_start_loc[-1] == scheduled.num_tokens <= got.num_tokens_padded <= max_num_batched_tokens
-        assert len(requests) <= got.num_reqs_padded <= max_num_seqs
-        assert (got.shape.query_len == 1) == all(request.is_decode for request in requests)
-        wanted = catalog.policy.given_mode(got.shape.query_len)
-        if got.shape.needs_hidden_states and wanted is GraphMode.FULL:
-            assert got.mode is not GraphMode.FULL
+        assert got.query_start_loc[-1] == scheduled.num_tokens <= target.num_tokens_padded <= max_num_batched_tokens
+        assert len(requests) <= target.num_reqs_padded <= max_num_seqs
+        assert (target.shape.query_len == 1) == all(request.is_decode for request in requests)
+        wanted = catalog.policy.given_mode(target.shape.query_len)
+        if target.shape.needs_hidden_states and wanted is GraphMode.FULL:
+            assert target.mode is not GraphMode.FULL
         else:
-            assert got.mode is wanted, "nothing falls off the end"
-        assert got.reason is not None or (got.mode is GraphMode.FULL and got.sample_in_graph)
-        if got.key is not None and got.key.query_len is not None:
-            assert all(request.is_decode and request.query_len == got.key.query_len for request in requests)
+            assert target.mode is wanted, "nothing falls off the end"
+        assert target.reason is not None or (target.mode is GraphMode.FULL and got.sample_in_graph)
+        if target.key is not None and target.key.query_len is not None:
+            assert all(request.is_decode and request.query_len == target.key.query_len for request in requests)
 
 
 def test_a_recomputation_that_ends_with_one_token_is_not_a_decode() -> None:
@@ -231,12 +242,13 @@ def test_a_recomputation_that_ends_with_one_token_is_not_a_decode() -> None:
     lone_recomputations = 0
     for scheduled in load.batches():
         got = planner.plan(scheduled, catalog)
+        target = got.target
         for request in scheduled.requests:
             recomputed = not request.is_decode and request.query_len == 1 and request.num_output_tokens > 0
             lone_recomputations += recomputed
             if recomputed:
-                assert got.shape.query_len is None
-                assert got.mode is GraphMode.PIECEWISE
+                assert target.shape.query_len is None
+                assert target.mode is GraphMode.PIECEWISE
     assert load.scheduler.stats().preemptions > 0
     assert lone_recomputations > 0
 
@@ -252,11 +264,12 @@ def test_a_batch_enters_a_uniform_graph_only_if_all_of_it_decodes(
     )
     planner, catalog = engine_of(widths=tuple(sorted({1, width})))
     got = planner.plan(batch(*requests), catalog)
-    assert (got.shape.query_len == width) == all(decodes)
-    assert (got.mode is GraphMode.FULL) == all(decodes)
+    target = got.target
+    assert (target.shape.query_len == width) == all(decodes)
+    assert (target.mode is GraphMode.FULL) == all(decodes)
     if not all(decodes):
-        assert got.key is not None
-        assert got.key.query_len is None
+        assert target.key is not None
+        assert target.key.query_len is None
 
 
 LAYERLESS, WITH_LAYERS = (Stage.DRAFT,), (Stage.EXTEND, Stage.DRAFT)
@@ -265,8 +278,9 @@ LAYERLESS, WITH_LAYERS = (Stage.DRAFT,), (Stage.EXTEND, Stage.DRAFT)
 def test_a_uniform_round_is_one_graph_with_the_drafter_in_it() -> None:
     planner, catalog = engine_of(widths=(4,), draft_stages=WITH_LAYERS)
     got = planner.plan(batch(decode(0, width=4, num_drafts=3), decode(1, width=4, num_drafts=3)), catalog)
-    assert got.key is not None and got.key.stage is Stage.ROUND
-    assert got.keys == (got.key,)
+    target = got.target
+    assert target.key is not None and target.key.stage is Stage.ROUND
+    assert got.keys == (target.key,)
     assert got.num_drafts == (3, 3)
     [inside] = got.draft_stages
     assert (inside.stage, inside.mode, inside.key, inside.reason) == (Stage.DRAFT, GraphMode.FULL, None, None)
@@ -293,13 +307,14 @@ def test_a_round_that_samples_outside_its_graph_drafts_in_graphs_behind_it() -> 
         (Stage.EXTEND, GraphMode.FULL, 4),
         (Stage.DRAFT, GraphMode.FULL, 1),
     ]
-    assert got.reason is Reason.SAMPLER_VARIANT
+    assert got.target.reason is Reason.SAMPLER_VARIANT
 
 
 def test_drafts_stay_full_where_verification_cannot_be() -> None:
     planner, catalog = engine_of(widths=(4,), draft_stages=WITH_LAYERS, level=GraphSupport.UNIFORM_SINGLE_TOKEN)
     got = planner.plan(batch(decode(0, width=4, num_drafts=3)), catalog)
-    assert (got.mode, got.reason) == (GraphMode.PIECEWISE, Reason.BACKEND_LEVEL)
+    target = got.target
+    assert (target.mode, target.reason) == (GraphMode.PIECEWISE, Reason.BACKEND_LEVEL)
     assert [stage.mode for stage in got.draft_stages] == [GraphMode.PIECEWISE, GraphMode.FULL]
 
 
@@ -351,15 +366,16 @@ def test_every_round_of_the_real_scheduler_is_planned_soundly(
     )
     for scheduled in load.batches():
         got = planner.plan(scheduled, catalog)
+        target = got.target
         assert host_only(got)
-        assert scheduled.num_tokens <= got.num_tokens_padded <= budget
-        assert len(scheduled.requests) <= got.num_reqs_padded <= max_num_seqs
-        assert (got.shape.query_len == width) == all(request.is_decode for request in scheduled.requests)
+        assert scheduled.num_tokens <= target.num_tokens_padded <= budget
+        assert len(scheduled.requests) <= target.num_reqs_padded <= max_num_seqs
+        assert (target.shape.query_len == width) == all(request.is_decode for request in scheduled.requests)
         assert got.num_drafts == tuple(request.num_drafts for request in scheduled.requests)
-        wanted = catalog.policy.given_mode(got.shape.query_len)
-        assert got.mode is wanted or got.shape.needs_hidden_states, "nothing falls off the end"
+        wanted = catalog.policy.given_mode(target.shape.query_len)
+        assert target.mode is wanted or target.shape.needs_hidden_states, "nothing falls off the end"
         for stage in got.draft_stages:
-            if got.key is not None and got.key.stage is Stage.ROUND:
+            if target.key is not None and target.key.stage is Stage.ROUND:
                 assert (stage.mode, stage.key) == (GraphMode.FULL, None)
                 continue
             assert stage.mode is catalog.policy.given_mode(stage.shape.query_len, stage.stage)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from legato.runner.inputs import StepShape
+from legato.runner.step_shape import StepShape
 from legato.runner.synthetic import SyntheticBatch, SyntheticLimits, make_batch
 
 LIMITS = SyntheticLimits(max_num_seqs=8, max_model_len=64, num_blocks=41, block_size=4, vocab_size=50)

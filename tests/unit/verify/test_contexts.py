@@ -6,7 +6,7 @@ from tiny_engine import build, request, run, write_config
 
 from legato.engine.core import EngineCore
 from legato.flow.sampling_params import SamplingParams
-from legato.runner.inputs import StepShape
+from legato.runner.step_shape import StepShape
 from legato.runner.synthetic import SyntheticBatch, make_batch
 from legato.verify.contexts import ComputedContexts
 from legato.verify.made_up import as_scheduled, only

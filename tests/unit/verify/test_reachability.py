@@ -46,7 +46,7 @@ def test_every_key_of_a_ladder_is_selected_by_the_batch_that_is_found(
     for key in catalog.keys:
         batch = batch_that_selects(key, planner, catalog)
         assert batch is not None, f"{key} is not reachable"
-        assert planner.plan(batch, catalog).key == key
+        assert planner.plan(batch, catalog).target.key == key
         assert len(batch.requests) <= max_num_seqs
 
 

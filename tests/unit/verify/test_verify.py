@@ -121,9 +121,9 @@ def test_a_replay_that_is_within_the_tolerance_but_not_equal_to_its_own_shape_is
 
     replay = ModelRunner._run
 
-    def drifting(self: ModelRunner, plan) -> None:
-        replay(self, plan)
-        if plan.key is not None:
+    def drifting(self: ModelRunner, stage, max_query_len: int) -> None:
+        replay(self, stage, max_query_len)
+        if stage.key is not None:
             self.program.buffers.logits.mul_(1 + 1e-6)
 
     monkeypatch.setattr(ModelRunner, "_run", drifting)
