@@ -182,7 +182,7 @@ class Bench:
 
 def _compile(product: Product, num_rows: int, tiling: Tiling) -> None:
     """Leave a compiled kernel in Triton's cache; runs in a process of its own, on tensors without memory."""
-    for kernel in (linear_triton._one_row_kernel, linear_triton._few_rows_kernel):
+    for kernel in (linear_triton.one_row_kernel, linear_triton.few_rows_kernel):
         if not isinstance(kernel.run, partial):
             kernel.run = partial(_without_launch, kernel.run)
     inputs, weight, out, norm_weight = (
@@ -203,7 +203,7 @@ def _without_launch(original: Callable[..., object], *arguments: object, **optio
 
 def start_early(enabled: bool) -> None:
     """Let kernels of this process start while the one before them still runs, or not."""
-    early_start_triton.MAX_ROWS = MANY_ROWS if enabled else 0
+    early_start_triton.MAX_ROWS = early_start_triton.MAX_NARROW_ROWS = MANY_ROWS if enabled else 0
 
 
 def compile_ahead(products: Sequence[Product]) -> None:

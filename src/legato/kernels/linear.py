@@ -7,7 +7,8 @@ the same kernel.
 
 Where the norm is folded in, results are rounded less often. RMSNorm multiplies a row by one factor and by its weight;
 the factor is applied to the finished sums, in float32, so that the loop which multiplies can also find it. Of the two
-roundings to the dtype (behind the factor, behind the weight) one row has neither, and several rows have the second.
+roundings to the dtype (behind the factor, behind the weight) one row has neither; several rows have the second, of the
+inputs or, where those are the larger tile, of the product's weights instead.
 """
 
 from typing import NamedTuple
@@ -49,6 +50,8 @@ def linear(
         return linear_reference(inputs, weight, bias, out=out)
     from legato.kernels import linear_triton
 
+    if norm is not None and tiling.norm == "apart":
+        inputs, norm = rms_norm(inputs, *norm), None
     if out is None:
         out = inputs.new_empty(inputs.shape[0], weight.shape[0])
     linear_triton.linear(inputs, weight, bias, out, tiling, norm=norm)
@@ -83,8 +86,9 @@ def gated_linear(
         return silu_mul(linear(inputs, weight, bias, norm=norm))
     from legato.kernels import linear_triton
 
+    given = (rms_norm(inputs, *norm), None) if tiling.norm == "apart" else (inputs, norm)
     out = inputs.new_empty(inputs.shape[0], weight.shape[0] // 2)
-    linear_triton.linear(inputs, weight, bias, out, tiling, norm=norm, gated=True)
+    linear_triton.linear(given[0], weight, bias, out, tiling, norm=given[1], gated=True)
     return out
 
 

@@ -4,7 +4,7 @@
 nobody has measured. Keys are (rows rounded up to a power of two, width of the output, width of the input).
 """
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 MAX_ROWS = 64
 
@@ -21,6 +21,8 @@ class Tiling(NamedTuple):
     """Rows of a program, at least 16; for more rows, several programs read the same weights. Unused for one row."""
     splits: int = 1
     """Programs that share the columns of a product, and its end. Unused for one row."""
+    norm: Literal["inputs", "weights", "apart"] = "inputs"
+    """What is multiplied by the weight of a norm before the product; apart: the norm is a kernel of its own."""
 
 
 def row_class(num_rows: int) -> int:

@@ -27,6 +27,8 @@ class TileConfig:
     """Keys of a tile."""
     num_warps: int
     num_stages: int
+    at_once: bool = False
+    """Whether a decode asks for lengths, blocks and queries together; else for each when the one before is there."""
 
 
 _DECODE = {

@@ -22,6 +22,7 @@ from legato.kernels.paged_attention_configs import (
 from legato.kernels.paged_attention_loop_triton import (
     LOG2_E,
     attend_keys,
+    blocks_of_keys,
     dot_precision,
     empty_state,
     load_rows,
@@ -86,7 +87,7 @@ def _join(
     store_rows(out, token * out_stride + head * HEAD_DIM, live, joined, HEAD_DIM, HEAD_PADDED)
 
 
-@triton.jit(do_not_specialize=["table_stride"])
+@triton.jit(do_not_specialize=["table_stride", "table_width"])
 def _decode_kernel(
     query: tl.tensor,
     out: tl.tensor,
@@ -100,6 +101,7 @@ def _decode_kernel(
     query_stride: tl.tensor,
     out_stride: tl.tensor,
     table_stride: tl.tensor,
+    table_width: tl.tensor,
     scale: tl.tensor,
     SPLIT: tl.constexpr,
     MIN_SHARE: tl.constexpr,
@@ -114,6 +116,7 @@ def _decode_kernel(
     HEAD_PADDED: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
+    AT_ONCE: tl.constexpr,
     PRECISION: tl.constexpr,
     EARLY: tl.constexpr,
 ) -> None:
@@ -121,7 +124,16 @@ def _decode_kernel(
     wait_for_the_kernel_before(EARLY)
     kv_head, split, request = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     num_splits = tl.num_programs(1)
+    row = tl.arange(0, BLOCK_M)
+    live = row < QUERY_LEN * GROUP
+    head = kv_head * GROUP + row % GROUP
+    token = (request * QUERY_LEN + row // GROUP).to(tl.int64)
+    blocks = block_table + request.to(tl.int64) * table_stride
     seq_len = tl.load(seq_lens + request)
+    if AT_ONCE:
+        # What the first keys wait for is asked for together: a table's row is read past the end of its sequence.
+        rows = load_rows(query, token * query_stride + head * HEAD_DIM, live, HEAD_DIM, HEAD_PADDED)
+        block = blocks_of_keys(blocks, 0, table_width * BLOCK_SIZE, BLOCK_SIZE, BLOCK_N)
     lowest = 0
     if WINDOW > 0:
         lowest = tl.maximum(seq_len - QUERY_LEN + 1 - WINDOW, 0) // BLOCK_N * BLOCK_N
@@ -131,17 +143,18 @@ def _decode_kernel(
     begin = lowest + split * share
     if begin < seq_len or split == 0:  # without a key, the first writes zeros
         end = tl.minimum(begin + share, seq_len)
-        row = tl.arange(0, BLOCK_M)
-        live = row < QUERY_LEN * GROUP
-        head = kv_head * GROUP + row % GROUP
-        token = (request * QUERY_LEN + row // GROUP).to(tl.int64)
         position = seq_len - QUERY_LEN + row // GROUP
-        rows = load_rows(query, token * query_stride + head * HEAD_DIM, live, HEAD_DIM, HEAD_PADDED)
-        blocks = block_table + request.to(tl.int64) * table_stride
+        if not AT_ONCE:
+            rows = load_rows(query, token * query_stride + head * HEAD_DIM, live, HEAD_DIM, HEAD_PADDED)
+            block = blocks_of_keys(blocks, begin, end, BLOCK_SIZE, BLOCK_N)
+        elif SPLIT or WINDOW > 0:
+            if begin > 0:
+                block = blocks_of_keys(blocks, begin, end, BLOCK_SIZE, BLOCK_N)
         # fmt: off
         accumulated, total, peak = attend_keys(
-            rows, position, empty_state(BLOCK_M, HEAD_PADDED), key_cache, value_cache, blocks, kv_head, begin, end,
-            scale, True, WINDOW, KV_HEADS * HEAD_DIM, BLOCK_SIZE, HEAD_DIM, HEAD_PADDED, BLOCK_N, PRECISION)
+            rows, position, empty_state(BLOCK_M, HEAD_PADDED), key_cache, value_cache, blocks, block, kv_head,
+            begin, end, scale, True, WINDOW, KV_HEADS * HEAD_DIM, BLOCK_SIZE, HEAD_DIM, HEAD_PADDED, BLOCK_N,
+            PRECISION)
         # fmt: on
         accumulated = accumulated / tl.where(total == 0.0, 1.0, total)[:, None]
         at = token * out_stride + head * HEAD_DIM
@@ -204,6 +217,7 @@ def paged_attention_decode(
         query.stride(0),
         out.stride(0),
         block_table.stride(0),
+        block_table.shape[1],
         scale * LOG2_E,
         SPLIT=num_splits > 1,
         MIN_SHARE=-(-MIN_SHARE // config.block_n) * config.block_n,
@@ -218,8 +232,9 @@ def paged_attention_decode(
         HEAD_PADDED=padded_head(head_dim),
         BLOCK_M=config.block_m,
         BLOCK_N=config.block_n,
+        AT_ONCE=config.at_once,
         PRECISION=dot_precision(query.dtype),
-        **early_start(num_reqs * query_len),
+        **early_start(num_reqs * query_len, num_heads * head_dim),
         num_warps=config.num_warps,
         num_stages=config.num_stages,
     )

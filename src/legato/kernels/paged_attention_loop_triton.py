@@ -38,6 +38,15 @@ def store_rows(
 
 
 @triton.jit
+def blocks_of_keys(
+    blocks: tl.tensor, begin: tl.tensor, end: tl.tensor, BLOCK_SIZE: tl.constexpr, BLOCK_N: tl.constexpr
+) -> tl.tensor:
+    """Return the cache block of each of ``BLOCK_N`` keys from ``begin`` on, the first one where they are past ``end``."""
+    place = begin + tl.arange(0, BLOCK_N)
+    return tl.load(blocks + place // BLOCK_SIZE, mask=place < end, other=0)
+
+
+@triton.jit
 def _load_tile(
     cache: tl.tensor,
     offset: tl.tensor,
@@ -64,6 +73,7 @@ def attend_keys(
     key_cache: tl.tensor,
     value_cache: tl.tensor,
     blocks: tl.tensor,
+    first_block: tl.tensor,
     kv_head: tl.tensor,
     begin: tl.tensor,
     end: tl.tensor,
@@ -79,19 +89,18 @@ def attend_keys(
 ) -> tl.tensor:
     """Attend ``query`` [rows, head], at ``position`` [rows], to the keys from ``begin`` up to ``end``.
 
-    ``state`` is (accumulated values, sum of weights, largest score); returns it after these keys. Without ``MASKED``,
-    every row sees every key and the number of keys is a multiple of ``BLOCK_N``.
+    ``state`` is (accumulated values, sum of weights, largest score); returns it after these keys. ``first_block``
+    [BLOCK_N] are the first keys' blocks. Without ``MASKED``, every row sees every key and the number of keys is a
+    multiple of ``BLOCK_N``.
     """
     accumulated, total, peak = state
-    place = begin + tl.arange(0, BLOCK_N)
-    block = tl.load(blocks + place // BLOCK_SIZE, mask=place < end, other=0)
+    block = first_block
     for start in range(begin, end, BLOCK_N):
         place = start + tl.arange(0, BLOCK_N)
         known = place < end
         offset = (block.to(tl.int64) * BLOCK_SIZE + place % BLOCK_SIZE) * TOKEN_STRIDE + kv_head * HEAD_DIM
         # The next tile's blocks are read a tile ahead: the pipeline's stages are then for keys and values alone.
-        following = place + BLOCK_N
-        block = tl.load(blocks + following // BLOCK_SIZE, mask=following < end, other=0)
+        block = blocks_of_keys(blocks, start + BLOCK_N, end, BLOCK_SIZE, BLOCK_N)
         keys = _load_tile(key_cache, offset, known, MASKED, HEAD_DIM, HEAD_PADDED)
         values = _load_tile(value_cache, offset, known, MASKED, HEAD_DIM, HEAD_PADDED)
         scores = tl.dot(query, tl.trans(keys), input_precision=PRECISION) * scale

@@ -13,6 +13,7 @@ from legato.kernels.paged_attention_configs import TileConfig, padded_head, varl
 from legato.kernels.paged_attention_loop_triton import (
     LOG2_E,
     attend_keys,
+    blocks_of_keys,
     dot_precision,
     empty_state,
     load_rows,
@@ -90,11 +91,13 @@ def _varlen_kernel(
         blocks = block_table + request.to(tl.int64) * table_stride
         state = empty_state(BLOCK_M, HEAD_PADDED)
         # fmt: off
+        block = blocks_of_keys(blocks, begin, whole, BLOCK_SIZE, BLOCK_N)
         state = attend_keys(
-            rows, position, state, key_cache, value_cache, blocks, kv_head, begin, whole, scale, False, WINDOW,
+            rows, position, state, key_cache, value_cache, blocks, block, kv_head, begin, whole, scale, False, WINDOW,
             KV_HEADS * HEAD_DIM, BLOCK_SIZE, HEAD_DIM, HEAD_PADDED, BLOCK_N, PRECISION)
+        block = blocks_of_keys(blocks, whole, end, BLOCK_SIZE, BLOCK_N)
         accumulated, total, _ = attend_keys(
-            rows, position, state, key_cache, value_cache, blocks, kv_head, whole, end, scale, True, WINDOW,
+            rows, position, state, key_cache, value_cache, blocks, block, kv_head, whole, end, scale, True, WINDOW,
             KV_HEADS * HEAD_DIM, BLOCK_SIZE, HEAD_DIM, HEAD_PADDED, BLOCK_N, PRECISION)
         # fmt: on
         accumulated = accumulated / total[:, None]

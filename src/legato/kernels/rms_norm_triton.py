@@ -49,7 +49,7 @@ def rms_norm(hidden: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Te
         eps,
         SIZE=size,
         BLOCK=block,
-        **early_start(num_rows),
+        **early_start(num_rows, size),
         num_warps=min(_MAX_WARPS, max(1, block // _ELEMENTS_PER_WARP)),
     )
     return normed.view(hidden.shape)

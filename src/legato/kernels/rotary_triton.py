@@ -180,7 +180,7 @@ def rotate_and_store(
         BLOCK_REST=triton.next_power_of_2(rest) if rest else 0,
         BLOCK_DIM=triton.next_power_of_2(head_dim),
         NORMALISE=norm is not None,
-        **early_start(num_tokens),
+        **early_start(num_tokens, num_heads * head_dim),
         num_warps=_NUM_WARPS,
     )
     return query

@@ -49,7 +49,7 @@ def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
         gate_up.stride(0),
         SIZE=size,
         BLOCK=_BLOCK,
-        **early_start(num_tokens),
+        **early_start(num_tokens, size),
         num_warps=_NUM_WARPS,
     )
     return out

@@ -42,6 +42,8 @@ LINEAR_CASES = [
     (5, torch.float16, 32, 256, Tiling(16, 32, 4, 2, splits=4)),
     (20, torch.float16, 50, 100, Tiling(16, 32, 4, 2, block_rows=16, splits=3)),  # the last share is the smallest
     (3, torch.float16, 32, 64, Tiling(16, 64, 4, 2, splits=2)),  # one share is empty
+    (16, torch.float16, 50, 100, Tiling(16, 64, 4, 2, norm="weights")),
+    (40, torch.float16, 32, 256, Tiling(16, 32, 4, 2, block_rows=32, splits=3, norm="weights")),
 ]
 linear_cases = pytest.mark.parametrize(("rows", "dtype", "out_size", "in_size", "tiling"), LINEAR_CASES)
 

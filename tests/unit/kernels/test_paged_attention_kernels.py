@@ -23,6 +23,7 @@ from legato.attention.protocol import AttentionLayer, AttentionMetadata
 from legato.attention.setup import AttentionSetup
 from legato.config.model import ModelConfig, RopeConfig
 from legato.device.facts import DeviceFacts
+from legato.kernels.paged_attention_configs import TileConfig
 from legato.kernels.paged_attention_decode_triton import paged_attention_decode
 from legato.kernels.paged_attention_varlen_triton import paged_attention_varlen
 from legato.kernels.paged_attention_workspace import SplitWorkspace
@@ -64,7 +65,9 @@ def workspace_for(batch: PagedBatch, num_splits: int) -> SplitWorkspace:
     return workspace
 
 
-def decode(batch: PagedBatch, num_splits: int, workspace: SplitWorkspace | None = None) -> torch.Tensor:
+def decode(
+    batch: PagedBatch, num_splits: int, workspace: SplitWorkspace | None = None, config: TileConfig | None = None
+) -> torch.Tensor:
     out = torch.full(batch.query.shape, UNTOUCHED, dtype=batch.query.dtype, device=DEVICE)
     paged_attention_decode(
         batch.query,
@@ -78,6 +81,7 @@ def decode(batch: PagedBatch, num_splits: int, workspace: SplitWorkspace | None 
         window=batch.shape.window,
         num_splits=num_splits,
         workspace=workspace or workspace_for(batch, num_splits),
+        config=config,
     )
     return out
 
@@ -125,6 +129,16 @@ def test_a_decode_equals_the_reference_whatever_its_splits(shape: Shape, query_l
 def test_every_width_of_draft_verification_equals_the_reference(query_len: int) -> None:
     batch = draw_batch(Shape(group=4), [query_len] * 2, [query_len, 150], device=DEVICE)
     assert relative_error(decode(batch, 2), batch.expected()) < 1e-5
+
+
+@pytest.mark.parametrize("num_splits", [1, 3])
+@pytest.mark.parametrize("shape", [Shape(group=3), Shape(window=20, group=3), Shape(block_size=1)], ids=str)
+def test_a_decode_may_ask_for_all_at_once(shape: Shape, num_splits: int) -> None:
+    batch = draw_batch(shape, [2] * 4, [2, 33, 200, 64], device=DEVICE)
+    expected = batch.expected()
+    batch.seq_lens[3], expected[6:] = 0, 0.0
+    config = TileConfig(block_m=16, block_n=64, num_warps=4, num_stages=3, at_once=True)
+    assert relative_error(decode(batch, num_splits, config=config), expected) < TOLERANCE[shape.dtype]
 
 
 def test_a_join_of_more_shares_than_it_reads_at_once_equals_the_reference() -> None:

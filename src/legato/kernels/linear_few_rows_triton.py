@@ -1,0 +1,170 @@
+# mypy: disable-error-code="import-not-found, untyped-decorator, no-any-return"
+"""Triton kernel of a product of up to 64 rows, on the tensor cores.
+
+Their smallest tile has 16 rows, the missing ones zero. Columns may be split over programs, the last of which to finish
+adds up what all of them found, in their order. In a gated product each program computes a block of gates and the ups
+that belong to them, and writes ``silu(gate) * up``.
+"""
+
+import triton
+import triton.language as tl
+
+from legato.kernels.early_start_triton import wait_for_the_kernel_before
+from legato.kernels.silu_mul_triton import silu_times
+from legato.kernels.split_arrival_triton import arrive
+from legato.kernels.streamed_weights_triton import LINE_ELEMENTS, draw_near, load_weights
+
+
+@triton.jit
+def _finish(
+    total: tl.tensor,
+    up: tl.tensor,
+    squares: tl.tensor,
+    before: tl.tensor,
+    bias: tl.tensor,
+    out: tl.tensor,
+    out_place: tl.tensor,
+    rows: tl.tensor,
+    inside: tl.tensor,
+    eps: tl.tensor,
+    OUT_SIZE: tl.constexpr,
+    IN_SIZE: tl.constexpr,
+    HAS_NORM: tl.constexpr,
+    GATED: tl.constexpr,
+    ADDED: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
+) -> None:
+    """Write what follows from the finished sums ``total`` and ``up`` [tokens, rows] and ``squares`` [tokens]."""
+    dtype = out.dtype.element_ty
+    if HAS_NORM:
+        factor = tl.rsqrt(squares / IN_SIZE + eps)[:, None]
+        total, up = total * factor, up * factor
+    if HAS_BIAS:
+        total += tl.load(bias + rows, mask=rows < OUT_SIZE, other=0.0).to(tl.float32)[None, :]
+    if GATED:
+        if HAS_BIAS:
+            up += tl.load(bias + OUT_SIZE + rows, mask=rows < OUT_SIZE, other=0.0).to(tl.float32)[None, :]
+        result = silu_times(total.to(dtype).to(tl.float32), up.to(dtype).to(tl.float32), dtype)
+    elif ADDED:
+        result = (before + total).to(dtype)
+    else:
+        result = total.to(dtype)
+    tl.store(out_place, result, mask=inside)
+
+
+@triton.jit(do_not_specialize=["num_rows"])
+def few_rows_kernel(
+    inputs: tl.tensor,
+    norm_weight: tl.tensor,
+    weight: tl.tensor,
+    bias: tl.tensor,
+    out: tl.tensor,
+    partial: tl.tensor,
+    counters: tl.tensor,
+    eps: tl.tensor,
+    num_rows: tl.tensor,
+    inputs_stride: tl.tensor,
+    out_stride: tl.tensor,
+    OUT_SIZE: tl.constexpr,
+    IN_SIZE: tl.constexpr,
+    HAS_NORM: tl.constexpr,
+    NORM_IN_WEIGHTS: tl.constexpr,
+    GATED: tl.constexpr,
+    ADDED: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr,
+    BLOCK_OUT: tl.constexpr,
+    BLOCK_IN: tl.constexpr,
+    SPLITS: tl.constexpr,
+    NEAR_LINES: tl.constexpr,
+    EARLY: tl.constexpr,
+) -> None:
+    SHARE: tl.constexpr = (IN_SIZE + BLOCK_IN * SPLITS - 1) // (BLOCK_IN * SPLITS) * BLOCK_IN
+    WHOLE: tl.constexpr = OUT_SIZE % BLOCK_OUT == 0 and IN_SIZE % BLOCK_IN == 0 and SHARE * SPLITS == IN_SIZE
+    rows = tl.program_id(0) * BLOCK_OUT + tl.arange(0, BLOCK_OUT)  # of the weights: columns of the output
+    tokens = tl.program_id(1) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
+    begin = tl.program_id(2) * SHARE
+    columns = begin + tl.arange(0, BLOCK_IN)
+    in_rows = rows < OUT_SIZE
+    in_tokens = tokens < num_rows
+    place = weight + rows.to(tl.int64)[:, None] * IN_SIZE + columns[None, :]
+    up_place = place + OUT_SIZE * IN_SIZE
+    token_place = inputs + tokens[:, None] * inputs_stride + columns[None, :]
+    norm_place = norm_weight + columns[None, :] + 0 * tokens[:, None]
+    out_place = out + tokens[:, None] * out_stride + rows[None, :]
+    out_inside = in_tokens[:, None] & in_rows[None, :]
+    total = tl.zeros((BLOCK_ROWS, BLOCK_OUT), dtype=tl.float32)
+    up = tl.zeros((BLOCK_ROWS, BLOCK_OUT), dtype=tl.float32)
+    every_square = tl.zeros((BLOCK_ROWS, BLOCK_IN), dtype=tl.float32)
+    square_sums = tl.zeros((BLOCK_ROWS, 16), dtype=tl.float32)
+    before = tl.zeros((BLOCK_ROWS, BLOCK_OUT), dtype=tl.float32)
+    if HAS_NORM and NORM_IN_WEIGHTS:
+        ones = tl.full((BLOCK_IN, 16), 1.0, inputs.dtype.element_ty)
+        scale = tl.load(norm_weight + columns, mask=columns < IN_SIZE, other=0.0)
+    if EARLY and NEAR_LINES > 0:
+        line = begin + tl.arange(0, NEAR_LINES) * LINE_ELEMENTS
+        near = tl.minimum(rows, OUT_SIZE - 1).to(tl.int64)[:, None] * IN_SIZE + tl.minimum(line, IN_SIZE - 1)[None, :]
+        draw_near(weight + near)
+        if GATED:
+            draw_near(weight + OUT_SIZE * IN_SIZE + near)
+    wait_for_the_kernel_before(EARLY)
+    if ADDED:
+        before = tl.load(out_place, mask=out_inside, other=0.0).to(tl.float32)
+    for start in range(0, SHARE, BLOCK_IN):
+        in_columns = columns < IN_SIZE - start
+        inside = in_rows[:, None] & in_columns[None, :]
+        x = tl.load(token_place + start, mask=in_tokens[:, None] & in_columns[None, :], other=0.0)
+        weights = load_weights(place + start, inside, WHOLE)
+        if GATED:
+            up_weights = load_weights(up_place + start, inside, WHOLE)
+        if HAS_NORM and NORM_IN_WEIGHTS:
+            # The tile of weights is the smaller one; inputs go to the matrix units as they were copied.
+            factor = scale.to(tl.float32)[None, :]
+            weights = (weights.to(tl.float32) * factor).to(x.dtype)
+            if GATED:
+                up_weights = (up_weights.to(tl.float32) * factor).to(x.dtype)
+            # Read a tile ahead: too small for the pipeline's asynchronous copies, it would make each tile wait.
+            following = start + BLOCK_IN
+            scale = tl.load(norm_weight + following + columns, mask=columns < IN_SIZE - following, other=0.0)
+            # Added up by the matrix units: plain sums would need the inputs in another order, which suits neither.
+            exact = x.to(tl.float32)
+            square_sums = tl.dot((exact * exact).to(x.dtype), ones, square_sums)
+        elif HAS_NORM:
+            # One copy for each token: a vector alone would be too small for the pipeline's asynchronous copies.
+            copies = tl.load(norm_place + start, mask=in_tokens[:, None] & in_columns[None, :], other=0.0)
+            exact = x.to(tl.float32)
+            every_square += exact * exact
+            x = (exact * copies.to(tl.float32)).to(x.dtype)
+        total = tl.dot(x, tl.trans(weights), total)
+        if GATED:
+            up = tl.dot(x, tl.trans(up_weights), up)
+    squares = tl.max(square_sums, axis=1) if NORM_IN_WEIGHTS else tl.sum(every_square, axis=1)
+    # fmt: off
+    if SPLITS == 1:
+        _finish(total, up, squares, before, bias, out, out_place, rows, out_inside, eps,
+                OUT_SIZE, IN_SIZE, HAS_NORM, GATED, ADDED, HAS_BIAS)
+    else:
+        TILE: tl.constexpr = BLOCK_ROWS * BLOCK_OUT
+        SIZE: tl.constexpr = TILE * (2 if GATED else 1) + BLOCK_ROWS
+        block = tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)
+        first = partial + block * (SIZE * SPLITS)
+        in_tile = tl.arange(0, BLOCK_ROWS)[:, None] * BLOCK_OUT + tl.arange(0, BLOCK_OUT)[None, :]
+        in_tokens_sums = tl.arange(0, BLOCK_ROWS) + SIZE - BLOCK_ROWS
+        own = first + tl.program_id(2) * SIZE
+        tl.store(own + in_tile, total)
+        if GATED:
+            tl.store(own + TILE + in_tile, up)
+        if HAS_NORM:
+            tl.store(own + in_tokens_sums, squares)
+        if arrive(counters + block, SPLITS):
+            total, up, squares = tl.zeros_like(total), tl.zeros_like(up), tl.zeros_like(squares)
+            for share in range(SPLITS):
+                theirs = first + share * SIZE
+                total += tl.load(theirs + in_tile, cache_modifier=".cg")
+                if GATED:
+                    up += tl.load(theirs + TILE + in_tile, cache_modifier=".cg")
+                if HAS_NORM:
+                    squares += tl.load(theirs + in_tokens_sums, cache_modifier=".cg")
+            _finish(total, up, squares, before, bias, out, out_place, rows, out_inside, eps,
+                    OUT_SIZE, IN_SIZE, HAS_NORM, GATED, ADDED, HAS_BIAS)
+    # fmt: on
