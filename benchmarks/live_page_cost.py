@@ -13,21 +13,17 @@ import argparse
 import asyncio
 import json
 import multiprocessing
-import os
 import re
-import subprocess
-import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from statistics import median
 
 import httpx
+from served import Server, processor_seconds, serving
 
 SETTLE_S = 1.0
-TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,31 +33,6 @@ class Round:
     tokens_per_second: float
     server: float
     engine: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Server:
-    """A running server and its two processes."""
-
-    url: str
-    pid: int
-    engine_pid: int
-
-
-@contextmanager
-def serving(options: Sequence[str]) -> Iterator[Server]:
-    """Start ``legato serve`` on a free port and end it."""
-    command = [sys.executable, "-c", "from legato.cli.main import main; main()", "serve", "--port", "0"]
-    process = subprocess.Popen([*command, "--no-access-log", *options], stderr=subprocess.PIPE, text=True)
-    try:
-        assert process.stderr is not None
-        found = next(match for line in process.stderr if (match := re.search(r"serving .* at (http://\S+)", line)))
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        engine = next(pid for pid in children if "engine_process" in Path(f"/proc/{pid}/cmdline").read_text())
-        yield Server(url=found[1], pid=process.pid, engine_pid=int(engine))
-    finally:
-        process.terminate()
-        process.wait()
 
 
 def watch(url: str, viewers: int) -> None:
@@ -111,12 +82,7 @@ def _counts(server: Server) -> tuple[float, float, float]:
     metrics = httpx.get(f"{server.url}/metrics", timeout=60).text
     found = re.search(r"^legato:generation_tokens_total (\S+)", metrics, re.MULTILINE)
     assert found is not None
-    return float(found[1]), _processor_seconds(server.pid), _processor_seconds(server.engine_pid)
-
-
-def _processor_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND
+    return float(found[1]), processor_seconds(server.pid), processor_seconds(server.engine_pid)
 
 
 @contextmanager

@@ -51,9 +51,9 @@ def write_rows(
     path.write_bytes(msgspec.json.format(msgspec.json.encode(file), indent=2) + b"\n")
 
 
-def portable_command(arguments: Sequence[str]) -> str:
-    """Return ``legato ARGUMENTS`` for another machine: of a path that only this one has, the last part stays."""
-    return shlex.join(["legato", *map(_portable, arguments)])
+def portable_command(arguments: Sequence[str], *, program: Sequence[str] = ("legato",)) -> str:
+    """Return ``PROGRAM ARGUMENTS`` for another machine: of a path that only this one has, the last part stays."""
+    return shlex.join([*program, *map(_portable, arguments)])
 
 
 def model_name(model: str) -> str:
