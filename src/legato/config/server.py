@@ -44,6 +44,13 @@ class ServerOptions:
         panel=SERVER,
     )
     max_body_bytes: int = option(16 * 1024 * 1024, "Largest request body.", panel=SERVER)
+    max_connections: int = option(4096, "Connections at once; more are refused.", panel=SERVER)
+    client_timeout_s: float = option(
+        30.0,
+        "Seconds that a client has for a request's head, for the next part of its body, and to read any of an answer "
+        "that waits to be read.",
+        panel=SERVER,
+    )
     drain_timeout_s: float = option(30.0, "Seconds that running requests have to finish after SIGTERM.", panel=SERVER)
     dead_engine_grace_s: float = option(
         3.0, "Seconds in which /health tells of a dead engine before the server exits.", panel=SERVER

@@ -41,6 +41,16 @@ class Metrics:
             ["finished_reason"],
             registry=self.registry,
         )
+        self._connections_dropped = Counter(
+            f"{PREFIX}connections_dropped",
+            "Connections that the server ended and the client would have kept.",
+            ["reason"],
+            registry=self.registry,
+        )
+
+    def connection_dropped(self, reason: str) -> None:
+        """Count a connection that the server ended."""
+        self._connections_dropped.labels(reason).inc()
 
     def observe(self, timing: RequestTiming) -> None:
         """Take in the latencies of an output that has ended."""

@@ -13,8 +13,9 @@ import asyncio
 import logging
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import uvicorn
@@ -24,10 +25,12 @@ from legato.config.options import EngineOptions
 from legato.config.server import ServerOptions
 from legato.engine.async_engine import AsyncLLM
 from legato.engine.engine_client import DEFAULT_FACTORY
-from legato.errors import ConfigError
 from legato.observability.request_spans import check_collector
 from legato.server.app import create_app
+from legato.server.connection import Connection, ConnectionLimits, Dropped, keep_checking
+from legato.server.listener import allowed_connections, bound_socket, listen, url_of
 from legato.server.live import Broadcaster
+from legato.server.state import ServerState
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 KEEP_ALIVE_S = 60
@@ -35,7 +38,8 @@ CLOSE_S = 5.0
 """After the drain timeout has ended all requests, how long their last bytes may take to leave."""
 LAST_WORDS_S = 0.1
 """How long requests that are open at the very end have to be told of it."""
-BACKLOG = 2048
+CHECK_S = 1.0
+"""Between two looks at what clients owe, where they may not owe it for less."""
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 logger = logging.getLogger("legato.server")
@@ -49,7 +53,7 @@ def serve(options: EngineOptions, server: ServerOptions, *, factory: str = DEFAU
     if server.otlp_endpoint is not None:
         check_collector(server.otlp_endpoint)
     logging.basicConfig(level=server.log_level.upper(), format=LOG_FORMAT)
-    with _listen(server) as listener, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with bound_socket(server) as listener, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_Lifecycle(options, server, listener).run(factory))
 
 
@@ -80,17 +84,16 @@ class _Lifecycle:
 
     async def _serve(self, llm: AsyncLLM) -> int:
         app = create_app(llm, self._options)
-        http = self._http = _Http(app, self._options)
+        state: ServerState = app.state.legato
+        http = self._http = _Http(app, self._options, state.metrics.connection_dropped)
         http.should_exit = self._told_to_end.is_set()  # by a signal that came with the engine's last word
         tasks = [
             asyncio.ensure_future(self._watch_engine(llm)),
-            asyncio.ensure_future(self._limit_drain(llm, app.state.legato.live)),
+            asyncio.ensure_future(self._limit_drain(llm, state.live)),
+            asyncio.ensure_future(http.keep_checking_clients()),
         ]
-        try:
-            self._listener.listen(BACKLOG)  # from here on clients can connect, so that the log line is true
-        except OSError as error:
-            raise _address_error(self._options, error) from error
-        logger.info("serving %s at %s", llm.config.served_model_name, _url(self._listener))
+        listen(self._listener, self._options)  # from here on clients can connect, so that the log line is true
+        logger.info("serving %s at %s", llm.config.served_model_name, url_of(self._listener))
         try:
             await http.serve(sockets=[self._listener])
         finally:
@@ -120,7 +123,9 @@ class _Lifecycle:
         if starting.done():
             return True
         starting.cancel()
-        await asyncio.wait({starting})
+        await asyncio.gather(
+            starting, return_exceptions=True
+        )  # it may have failed just now, which nobody asks any more
         return False
 
     async def _watch_engine(self, llm: AsyncLLM) -> None:
@@ -141,11 +146,14 @@ class _Lifecycle:
 class _Http(uvicorn.Server):
     """uvicorn without its signal handling, which would end the process by the signal instead of an exit code."""
 
-    def __init__(self, app: object, options: ServerOptions) -> None:
+    def __init__(self, app: object, options: ServerOptions, on_drop: Callable[[Dropped], None]) -> None:
+        self._limits = ConnectionLimits(
+            max_connections=allowed_connections(options.max_connections), client_timeout_s=options.client_timeout_s
+        )
         super().__init__(
             uvicorn.Config(
                 app,  # type: ignore[arg-type]
-                http="httptools",
+                http=partial(Connection, limits=self._limits, on_drop=on_drop),  # type: ignore[arg-type]
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -157,29 +165,11 @@ class _Http(uvicorn.Server):
             )
         )
 
+    async def keep_checking_clients(self) -> None:
+        """Drop clients that let the server wait, for ever."""
+        every_s = min(CHECK_S, self._limits.client_timeout_s / 4)
+        await keep_checking(self.server_state.connections, every_s=every_s)
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
-
-
-def _listen(options: ServerOptions) -> socket.socket:
-    """Return a bound socket, so that a taken port is known before a model is loaded."""
-    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((options.host, options.port))
-    except OSError as error:
-        listener.close()
-        raise _address_error(options, error) from error
-    return listener
-
-
-def _address_error(options: ServerOptions, error: OSError) -> ConfigError:
-    details = {"requested": f"--host {options.host} --port {options.port}", "found": error.strerror or error}
-    return ConfigError("the server's address cannot be had", details)
-
-
-def _url(listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -34,6 +34,7 @@ def exported():
         )
     )
     metrics.request_success.labels("stop").inc()
+    metrics.connection_dropped("slow_reader")
     stats = EngineStats(
         graph_steps={"target full": 1},
         graph_fallbacks={"target batch_too_large": 1},
