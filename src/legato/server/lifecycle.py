@@ -123,9 +123,7 @@ class _Lifecycle:
         if starting.done():
             return True
         starting.cancel()
-        await asyncio.gather(
-            starting, return_exceptions=True
-        )  # it may have failed just now, which nobody asks any more
+        await asyncio.gather(starting, return_exceptions=True)  # it may have failed just now: nobody asks any more
         return False
 
     async def _watch_engine(self, llm: AsyncLLM) -> None:
