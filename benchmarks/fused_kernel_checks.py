@@ -8,12 +8,20 @@ from product_checks import DEVICE, DTYPES, PRODUCTS, draw, product_checks, verdi
 
 from legato.attention.protocol import AttentionLayer
 from legato.config.model import ModelConfig, RopeConfig
+from legato.kernels.acceptance import Accepted, Coins, Verified, accept, accept_reference
 from legato.kernels.argmax import argmax, argmax_reference
+from legato.kernels.draft_inputs import draft_inputs, draft_inputs_reference
 from legato.kernels.linear import Norm
 from legato.kernels.paired_norms import paired_norms, paired_norms_reference
 from legato.kernels.rms_norm import rms_norm, rms_norm_reference
 from legato.kernels.rotary import HeadNorm, Rotation, rotate_and_store, rotate_and_store_reference
-from legato.kernels.row_state import advance, advance_reference, decode_inputs, decode_inputs_reference
+from legato.kernels.row_state import (
+    RowState,
+    advance,
+    advance_reference,
+    uniform_inputs,
+    uniform_inputs_reference,
+)
 from legato.kernels.silu_mul import silu_mul, silu_mul_reference
 from legato.models.registry import model_class
 
@@ -40,7 +48,8 @@ def check_all() -> list[dict[str, object]]:
     """Compare every operation with its reference; return a row for each."""
     rows = [row for dtype in DTYPES for width in WIDTHS for row in small_checks(width, dtype)]
     rows += [row for products in PRODUCTS.values() for product in products for row in product_checks(product)]
-    rows += [row for dtype in DTYPES for row in argmax_checks(dtype)] + list(row_state_checks())
+    rows += [row for dtype in DTYPES for row in argmax_checks(dtype)]
+    rows += [*row_state_checks(), *acceptance_checks()]
     rows += [model_check(name, dtype) for name in ("LlamaForCausalLM", "Qwen3ForCausalLM") for dtype in DTYPES]
     return rows
 
@@ -77,20 +86,71 @@ def argmax_checks(dtype: torch.dtype) -> Iterator[dict[str, object]]:
                 yield verdict(f"argmax, {num_rows} x {size}, {dtype}", found.float(), expected.float(), roundings=0)
 
 
+def rows_of_requests() -> tuple[torch.Tensor, RowState]:
+    """Return the rows of five requests, two of them on the null row, and what all rows hold."""
+    state = RowState(
+        next_tokens=torch.arange(9, device=DEVICE) * 7,
+        num_computed=torch.tensor([0, 0, 16, 0, 0, 1490, 0, 0, 0], device=DEVICE),
+        drafts=torch.randint(0, 50_000, (9, 5), device=DEVICE),
+        block_table=torch.randint(0, 1 << 20, (9, 1500), dtype=torch.int32, device=DEVICE),
+    )
+    return torch.tensor([5, 0, 8, 2, 8], device=DEVICE), state
+
+
 def row_state_checks() -> Iterator[dict[str, object]]:
-    """Check what a step reads from its rows and writes back."""
-    rows = torch.tensor([5, 0, 8, 8], device=DEVICE)
-    seq_lens = torch.tensor([1500, 1, 17, 3], device=DEVICE)
-    next_tokens = torch.arange(9, device=DEVICE) * 7
-    table = torch.randint(0, 1 << 20, (9, 1500), dtype=torch.int32, device=DEVICE)
-    forms = (decode_inputs, decode_inputs_reference)
-    found, expected = (form(rows, seq_lens, next_tokens, table, 16) for form in forms)
-    for name, one, other in zip(found._fields, found, expected, strict=True):
-        yield verdict(f"decode_inputs, {name}", one.double(), other.double(), roundings=0)
-    states = [torch.arange(18, device=DEVICE).view(2, 9) for _ in range(2)]
-    for form, state in zip((advance, advance_reference), states, strict=True):
-        form(rows[:3], seq_lens[:3], rows[:3] + 3, *state, 8)
-    yield verdict("advance", states[0].double(), states[1].double(), roundings=0)
+    """Check what a step reads from its rows and writes back, and what a round's passes begin with."""
+    rows, state = rows_of_requests()
+    for width in (1, 4):
+        for num_reqs in (1, 5):
+            inputs = [
+                form(rows[:num_reqs], state, width=width, block_size=16, max_position=1491)
+                for form in (uniform_inputs, uniform_inputs_reference)
+            ]
+            yield from same_fields(f"uniform_inputs, {num_reqs} x {width}", *inputs)
+    for drafts in (None, torch.arange(9, device=DEVICE).view(3, 3).t()):
+        states = [RowState(*[tensor.clone() for tensor in state]) for _ in range(2)]
+        for form, own in zip((advance, advance_reference), states, strict=True):
+            form(rows[:3], rows[:3] + 20, rows[:3] + 3, own, 8, drafts)
+        yield from same_fields("advance", *states)
+    outcome = torch.tensor([[9, 8, 7, 6, 1 + request % 4] for request in range(5)], device=DEVICE)
+    where = {"null_row": 8, "num_passes": 3, "block_size": 16, "max_position": 1491}
+    for num_reqs in (1, 5):
+        those = rows[:num_reqs], outcome[:num_reqs], 1490 - rows[:num_reqs], state.block_table
+        yield from same_fields(
+            f"draft_inputs, {num_reqs}", *[form(*those, **where) for form in (draft_inputs, draft_inputs_reference)]
+        )
+
+
+def acceptance_checks() -> Iterator[dict[str, object]]:
+    """Check which drafts stand, by the target's draws and by coins, in uniform batches and in mixed ones."""
+    num_rows, width = 300, 4
+    drafts = torch.randint(0, 3, (num_rows, width), device=DEVICE)
+    seeds = torch.randint(-(1 << 62), 1 << 62, (num_rows, 6), device=DEVICE)[:, 3]
+    bounds = torch.tensor([-1 << 30, -1 << 29, 0, -1 << 31], dtype=torch.int32, device=DEVICE)
+    for num_reqs in (1, 257):
+        rows = torch.randperm(num_rows, device=DEVICE)[:num_reqs]
+        judged = Verified(
+            sampled=torch.randint(0, 3, (num_reqs, width), device=DEVICE),
+            given=None,
+            rows=rows,
+            drafts=drafts,
+            num_drafts=torch.randint(0, width, (num_reqs,), device=DEVICE),
+            first_positions=torch.randint(0, 9000, (num_reqs, width), device=DEVICE)[:, 0],
+            first_places=torch.arange(0, num_reqs * width, width, dtype=torch.int32, device=DEVICE),
+        )
+        for given in (None, torch.randint(-1, 3, (num_reqs,), device=DEVICE)):
+            for coins in (None, Coins(seeds, bounds)):
+                outcomes = torch.zeros(2, num_reqs, width + 3, dtype=torch.int64, device=DEVICE)
+                places = [Accepted(outcome[:, :width], *outcome.t()[width:].contiguous()) for outcome in outcomes]
+                for form, place in zip((accept, accept_reference), places, strict=True):
+                    form(judged._replace(given=given), place, coins)
+                yield from same_fields(f"accept, {num_reqs}", *places)
+
+
+def same_fields(name: str, found: NamedTuple, expected: NamedTuple) -> Iterator[dict[str, object]]:
+    """Compare integers field by field."""
+    for field, one, other in zip(expected._fields, found, expected, strict=True):
+        yield verdict(f"{name}, {field}", one.double(), other.double(), roundings=0)
 
 
 StepToStore = tuple[torch.Tensor, Rotation, torch.Tensor, torch.Tensor, torch.Tensor]

@@ -21,14 +21,25 @@ _PROGRAMS = 1024
 
 
 @triton.jit
+def _give(find: tl.tensor, names: tl.tensor, place: tl.tensor, NAMED: tl.constexpr) -> None:
+    """Store the index of ``find``, or what it is called."""
+    index = 0x7FFFFFFF - (find & 0x7FFFFFFF)
+    if NAMED:
+        index = tl.load(names + index)
+    tl.store(place, index)
+
+
+@triton.jit
 def _argmax_kernel(
     values: tl.tensor,
+    names: tl.tensor,
     out: tl.tensor,
     finds: tl.tensor,
     counters: tl.tensor,
     row_stride: tl.tensor,
     SIZE: tl.constexpr,
     SPLITS: tl.constexpr,
+    NAMED: tl.constexpr,
     BLOCK: tl.constexpr,
     EARLY: tl.constexpr,
 ) -> None:
@@ -53,16 +64,17 @@ def _argmax_kernel(
         tl.store(finds + row * SPLITS + split, find)
         if arrive(counters + row, SPLITS):
             every = tl.load(finds + row * SPLITS + tl.arange(0, SPLITS), cache_modifier=".cg")
-            tl.store(out + row, 0x7FFFFFFF - (tl.max(every, 0) & 0x7FFFFFFF))
+            _give(tl.max(every, 0), names, out + row, NAMED)
     else:
-        tl.store(out + row, 0x7FFFFFFF - (find & 0x7FFFFFFF))
+        _give(find, names, out + row, NAMED)
 
 
-def argmax(values: torch.Tensor) -> torch.Tensor:
+def argmax(values: torch.Tensor, names: torch.Tensor | None = None, out: torch.Tensor | None = None) -> torch.Tensor:
     """Map ``values`` [num_rows, size] to [num_rows] int64."""
     num_rows, size = values.shape
-    assert values.stride(1) == 1
-    out = torch.empty(num_rows, dtype=torch.int64, device=values.device)
+    if out is None:
+        out = torch.empty(num_rows, dtype=torch.int64, device=values.device)
+    assert values.stride(1) == 1 and out.is_contiguous() and (names is None or names.is_contiguous())
     if num_rows == 0:
         return out
     splits = split_count(num_rows, size)
@@ -70,12 +82,14 @@ def argmax(values: torch.Tensor) -> torch.Tensor:
     workspace.check(blocks=num_rows, splits=splits, elements=2)
     _argmax_kernel[(splits, num_rows)](
         values,
+        out if names is None else names,
         out,
         workspace.partial.view(torch.int64),
         workspace.counters,
         values.stride(0),
         SIZE=size,
         SPLITS=splits,
+        NAMED=names is not None,
         BLOCK=_BLOCK,
         **early_start(num_rows),
         num_warps=_NUM_WARPS,

@@ -127,9 +127,9 @@ class Eagle3Head(nn.Module):
         logits: torch.Tensor = self.lm_head(hidden, self.norm)
         return logits
 
-    def draft(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Return the likeliest token of each row, in the target's vocabulary.  # [num_rows] int64"""
-        return self.target_ids.index_select(0, argmax(self.compute_logits(hidden)))
+    def draft(self, hidden: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+        """Return the likeliest token of each row in the target's vocabulary, [num_rows] int64, in ``out`` if given."""
+        return argmax(self.compute_logits(hidden), self.target_ids, out=out)
 
     def follow_offsets(self) -> None:
         """Take the target ids from ``d2t``, which has been written."""

@@ -4,14 +4,14 @@ A decode step reads its inputs here and writes the next ones back, so that a who
 host. The last row is the null row: it never advances, and all its blocks are the null block.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
 
 from legato.device.host_memory import upload
 from legato.flow.scheduled_batch import BlockAppend
-from legato.kernels.row_state import advance
+from legato.kernels.row_state import RowState, advance
 
 
 class DeviceState:
@@ -51,11 +51,21 @@ class DeviceState:
         rows, columns, blocks = upload(np.array(cells), self.block_table.device).unbind(1)
         self.block_table.index_put_((rows, columns), blocks.to(torch.int32))
 
-    def commit(self, rows: torch.Tensor, seq_lens: torch.Tensor, token_ids: torch.Tensor) -> None:
-        """Advance ``rows`` [num_reqs] to ``seq_lens`` with ``token_ids`` as next inputs; the null row stays."""
-        advance(rows, seq_lens, token_ids, self.next_tokens, self.num_computed, self.null_row)
+    def commit(
+        self, rows: torch.Tensor, seq_lens: torch.Tensor, token_ids: torch.Tensor, drafts: torch.Tensor | None = None
+    ) -> None:
+        """Advance ``rows`` [num_reqs] to ``seq_lens`` with ``token_ids`` as next inputs; the null row stays.
 
-    def tensors(self) -> Mapping[str, torch.Tensor]:
+        ``drafts`` [num_reqs, k] int64: what may follow these.
+        """
+        advance(rows, seq_lens, token_ids, self.row_state, self.null_row, drafts)
+
+    @property
+    def row_state(self) -> RowState:
+        """What kernels read and write of all rows."""
+        return RowState(**self.tensors())
+
+    def tensors(self) -> dict[str, torch.Tensor]:
         """Return the device tensors by name."""
         return {
             "next_tokens": self.next_tokens,

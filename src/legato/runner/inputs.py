@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from legato.attention.protocol import AttentionMetadata
-from legato.kernels.row_state import decode_inputs
+from legato.kernels.row_state import UniformInputs, slots, uniform_inputs
 from legato.runner.buffers import StepBuffers
 from legato.runner.device_state import DeviceState
 from legato.runner.step_shape import StepShape
@@ -22,6 +22,8 @@ class RequestInputs:
     rows: torch.Tensor  # [num_reqs] int64
     query_start_loc: torch.Tensor  # [num_reqs + 1] int32
     seq_lens: torch.Tensor  # [num_reqs] int64, this step's tokens included
+    uniform: UniformInputs | None = None
+    """What is read of the tokens of a uniform batch with these, in one launch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,14 +35,19 @@ class TokenInputs:
     metadata: AttentionMetadata
 
 
-def request_inputs(shape: StepShape, buffers: StepBuffers, state: DeviceState) -> RequestInputs:
-    """Return the batch's rows with their places in the step and their lengths after it."""
-    rows = buffers.rows.device[: shape.num_reqs]
+def request_inputs(
+    shape: StepShape, buffers: StepBuffers, state: DeviceState, *, block_size: int, max_position: int
+) -> RequestInputs:
+    """Return the batch's rows with their places in the step and their lengths after it.
+
+    ``max_position``: the last that the model has; further on are only tokens that never stand.
+    """
+    rows, width = buffers.rows.device[: shape.num_reqs], shape.query_len
+    if width is not None:
+        read = uniform_inputs(rows, state.row_state, width=width, block_size=block_size, max_position=max_position)
+        seq_lens = read.next_positions[width - 1 :: width]
+        return RequestInputs(rows=rows, query_start_loc=read.query_start_loc, seq_lens=seq_lens, uniform=read)
     computed = state.num_computed.index_select(0, rows)
-    if shape.query_len is not None:
-        past_the_end = shape.num_reqs * shape.query_len + 1
-        starts = torch.arange(0, past_the_end, shape.query_len, dtype=torch.int32, device=rows.device)
-        return RequestInputs(rows=rows, query_start_loc=starts, seq_lens=computed + shape.query_len)
     starts = buffers.query_start_loc.device[: shape.num_reqs + 1]
     # A padded request has no tokens and sits on the null row, so that its length stays 0.
     return RequestInputs(rows=rows, query_start_loc=starts, seq_lens=computed + (starts[1:] - starts[:-1]))
@@ -50,27 +57,28 @@ def token_inputs(
     shape: StepShape, requests: RequestInputs, buffers: StepBuffers, state: DeviceState, *, block_size: int
 ) -> TokenInputs:
     """Return ids, positions and attention metadata of the step's tokens."""
-    rows, table = requests.rows, state.block_table
-    if shape.query_len == 1:
-        read = decode_inputs(rows, requests.seq_lens, state.next_tokens, table, block_size)
-        metadata = _metadata(shape, requests, read.seq_lens, read.block_table, read.slot_mapping)
+    read, table = requests.uniform, state.block_table
+    if read is not None:
+        metadata = step_metadata(shape, requests, read.seq_lens, read.block_table, read.slot_mapping)
         return TokenInputs(input_ids=read.input_ids, positions=read.positions, metadata=metadata)
     token_rows = buffers.token_rows.device[: shape.num_tokens]
     given = buffers.input_ids.device[: shape.num_tokens]
     positions = state.num_computed.index_select(0, token_rows) + buffers.token_offsets.device[: shape.num_tokens]
     input_ids = torch.where(given < 0, state.next_tokens.index_select(0, token_rows), given)
-    slots = table[token_rows, positions // block_size] * block_size + positions % block_size
-    metadata = _metadata(shape, requests, requests.seq_lens.to(torch.int32), table.index_select(0, rows), slots)
+    slot_mapping = slots(table, token_rows, positions, block_size)
+    step_table = table.index_select(0, requests.rows)
+    metadata = step_metadata(shape, requests, requests.seq_lens.to(torch.int32), step_table, slot_mapping)
     return TokenInputs(input_ids=input_ids, positions=positions, metadata=metadata)
 
 
-def _metadata(
+def step_metadata(
     shape: StepShape,
     requests: RequestInputs,
     seq_lens: torch.Tensor,
     block_table: torch.Tensor,
     slot_mapping: torch.Tensor,
 ) -> AttentionMetadata:
+    """Return what a backend reads of the step; shapes as in :class:`AttentionMetadata`."""
     return AttentionMetadata(
         query_start_loc=requests.query_start_loc,
         seq_lens=seq_lens,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from legato.flow.scheduled_batch import ScheduledRequest
+from legato.kernels.acceptance import Accepted
 from legato.runner.buffers import FROM_STATE, InputBuffer, StepBuffers
 
 
@@ -83,6 +84,15 @@ class RoundBuffers(StepBuffers):
     def num_sampled(self) -> torch.Tensor:
         """How many new tokens of each request count.  # [max_num_seqs] int64"""
         return self.outcome[:, -1]
+
+    def accepted(self, num_reqs: int, width: int) -> Accepted:
+        """Return where the judgement of a step's drafts goes."""
+        return Accepted(
+            tokens=self.sampled[:num_reqs, :width],
+            num_tokens=self.num_sampled[:num_reqs],
+            last_positions=self.next_positions[:num_reqs],
+            last_places=self.last_places[:num_reqs],
+        )
 
     def fill_round(self, requests: Sequence[ScheduledRequest], num_reqs: int) -> None:
         """Write where the requests of a mixed step sample, what follows those that do not, and padding."""

@@ -11,7 +11,6 @@ Rows change at the end of ``propose`` alone: until then all parts see them as th
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 import torch
 
@@ -19,25 +18,27 @@ from legato.attention.protocol import AttentionBackend, AttentionContext, Attent
 from legato.flow.scheduled_batch import Admission
 from legato.graphs.modes import SamplerVariant, Stage
 from legato.graphs.segments import SegmentedCapture
+from legato.kernels.acceptance import Coins, Verified, accept
+from legato.kernels.draft_inputs import draft_inputs
 from legato.kernels.token_mask import allowed_only
 from legato.kvcache.storage import LayerCache
 from legato.models.causal_lm import AuxiliaryStates
 from legato.runner.attention_contexts import BreakingAttention, InlineAttention
 from legato.runner.device_state import DeviceState
 from legato.runner.drafter import Drafter, RoundRequests, RoundTokens, TokenPass
-from legato.runner.inputs import RequestInputs, TokenInputs, request_inputs, token_inputs
+from legato.runner.inputs import RequestInputs, TokenInputs, token_inputs
 from legato.runner.round_buffers import RoundBuffers
 from legato.runner.round_inputs import (
     SampledPlaces,
     following_ids,
+    pass_metadata,
     round_token_inputs,
     sampled_places,
-    single_token_metadata,
     token_places,
 )
 from legato.runner.step_program import CausalModel, StepProgram, TokenMasks
 from legato.runner.step_shape import StepShape
-from legato.sampling.acceptance import SyntheticAcceptance, accepted_run, matching_drafts, take_drafts
+from legato.sampling.acceptance import SyntheticAcceptance
 from legato.sampling.sampler import sample
 from legato.sampling.state import SamplingState
 
@@ -63,7 +64,7 @@ class RoundProgram(StepProgram):
         synthetic: SyntheticAcceptance | None,
         max_position: int,
     ) -> None:
-        """``synthetic``: what decides instead of the target; ``max_position``: the last that the model has."""
+        """``synthetic``: what decides instead of the target."""
         super().__init__(
             model=model,
             backend=backend,
@@ -72,10 +73,10 @@ class RoundProgram(StepProgram):
             state=state,
             sampling=sampling,
             block_size=block_size,
+            max_position=max_position,
         )
         self.drafter = drafter
         self.synthetic = synthetic
-        self._max_position = max_position
 
     @property
     def extends(self) -> bool:
@@ -98,7 +99,7 @@ class RoundProgram(StepProgram):
 
     def whole(self, shape: StepShape, sampler: SamplerVariant | None) -> None:
         """Compute a round; with ``sampler`` None it ends at the logits."""
-        requests = request_inputs(shape, self.buffers, self.state)
+        requests = self._requests(shape)
         tokens = self._tokens(shape, requests)
         extends = self.extends and not _is_plain(shape)
         hidden = self._target(tokens, self._contexts(None), for_drafter=extends)
@@ -109,18 +110,19 @@ class RoundProgram(StepProgram):
                 self.buffers.hidden[: shape.num_tokens].copy_(hidden)
             return
         self._accept(shape, requests, places, sampler)
+        extended = self.buffers.extended
         if extends:
-            self._extend(shape, requests, tokens, hidden, self._contexts(None))
-        self._propose(shape, self._contexts(None))
+            extended = self._extend(shape, requests, tokens, hidden, self._contexts(None))
+        self._propose(shape, extended, self._contexts(None))
 
     def forward(self, shape: StepShape, segments: SegmentedCapture | None = None) -> None:
         """Leave the hidden states of all tokens in their buffers, cut at each attention call where ``segments``."""
-        tokens = self._tokens(shape, request_inputs(shape, self.buffers, self.state))
+        tokens = self._tokens(shape, self._requests(shape))
         self.buffers.hidden[: shape.num_tokens].copy_(self._target(tokens, self._contexts(segments)))
 
     def head(self, shape: StepShape, sampler: SamplerVariant | None, masks: TokenMasks | None = None) -> None:
         """Compute logits from the buffer of hidden states, sample, and find which drafts stand."""
-        requests = request_inputs(shape, self.buffers, self.state)
+        requests = self._requests(shape)
         places = self._places(shape, requests)
         self._logits(self.buffers.hidden[: shape.num_tokens], places)
         if sampler is not None:
@@ -128,18 +130,19 @@ class RoundProgram(StepProgram):
 
     def sample(self, shape: StepShape, variant: SamplerVariant, masks: TokenMasks | None = None) -> None:
         """Sample from the logits in their buffer, and find which drafts stand."""
-        requests = request_inputs(shape, self.buffers, self.state)
+        requests = self._requests(shape)
         self._accept(shape, requests, self._places(shape, requests), variant, masks)
 
     def extend(self, shape: StepShape, segments: SegmentedCapture | None = None) -> None:
         """Run the drafter over the step's tokens, whose hidden states are in the buffers."""
-        requests = request_inputs(shape, self.buffers, self.state)
+        requests = self._requests(shape)
         hidden = self.buffers.hidden[: shape.num_tokens]
-        self._extend(shape, requests, self._tokens(shape, requests), hidden, self._contexts(segments))
+        extended = self._extend(shape, requests, self._tokens(shape, requests), hidden, self._contexts(segments))
+        self.buffers.extended[: shape.num_tokens].copy_(extended)
 
     def propose(self, shape: StepShape, segments: SegmentedCapture | None = None) -> None:
         """Make ``shape.num_drafts`` drafts for each of ``shape.num_reqs`` requests, and write the next inputs."""
-        self._propose(shape, self._contexts(segments))
+        self._propose(shape, self.buffers.extended, self._contexts(segments))
 
     def _contexts(self, segments: SegmentedCapture | None) -> _Contexts:
         if segments is None:
@@ -147,9 +150,8 @@ class RoundProgram(StepProgram):
         return lambda metadata: BreakingAttention(self.backend, self.caches, metadata, segments)
 
     def _tokens(self, shape: StepShape, requests: RequestInputs) -> TokenInputs:
-        if shape.query_len == 1:
-            tokens = token_inputs(shape, requests, self.buffers, self.state, block_size=self._block_size)
-            return replace(tokens, positions=tokens.positions.clamp(max=self._max_position))
+        if requests.uniform is not None:
+            return token_inputs(shape, requests, self.buffers, self.state, block_size=self._block_size)
         return round_token_inputs(
             shape,
             requests,
@@ -187,29 +189,24 @@ class RoundProgram(StepProgram):
 
         ``masks`` are for the first place of a request, behind which none of a guided one counts.
         """
-        buffers, rows = self.buffers, requests.rows
-        num_reqs, width = places.positions.shape
-        token_rows = rows.unsqueeze(1).expand(num_reqs, width).reshape(-1)
-        logits = buffers.logits[: num_reqs * width]
+        rows, (num_reqs, width) = requests.rows, places.positions.shape
+        logits = self.buffers.logits[: num_reqs * width]
         if masks is not None:
             logits = allowed_only(logits, masks.requests * width, masks.bits)
+        # A greedy draw asks for no row.
+        token_rows = rows if variant is SamplerVariant.GREEDY else rows.unsqueeze(1).expand(num_reqs, width).reshape(-1)
         sampled = sample(logits, token_rows, places.positions.reshape(-1), self.sampling, variant)
-        sampled = sampled.view(num_reqs, width)
-        if shape.query_len is None:
-            given = buffers.given_next.device[:num_reqs].unsqueeze(1)
-            sampled = torch.cat([torch.where(given < 0, sampled[:, :1], given), sampled[:, 1:]], dim=1)
-        drafts = self.state.drafts.index_select(0, rows)[:, : width - 1]
-        if self.synthetic is None:
-            num_accepted = accepted_run(matching_drafts(sampled, drafts, places.num_drafts))
-        else:
-            seeds = self.sampling.gather(rows).seed
-            stand = self.synthetic.accepted(seeds, places.positions[:, : width - 1], places.num_drafts)
-            num_accepted = accepted_run(stand)
-            sampled = take_drafts(sampled, drafts, num_accepted)
-        buffers.sampled[:num_reqs, :width].copy_(sampled)
-        buffers.num_sampled[:num_reqs].copy_(num_accepted + 1)
-        buffers.next_positions[:num_reqs].copy_(places.positions[:, 0] + num_accepted)
-        buffers.last_places[:num_reqs].copy_(places.starts + num_accepted)
+        verified = Verified(
+            sampled=sampled.view(num_reqs, width),
+            given=self.buffers.given_next.device[:num_reqs] if shape.query_len is None else None,
+            rows=rows,
+            drafts=self.state.drafts,
+            num_drafts=places.num_drafts,
+            first_positions=places.positions[:, 0],
+            first_places=places.starts,
+        )
+        coins = None if self.synthetic is None else Coins(seeds=self.sampling.seeds, bounds=self.synthetic.bounds)
+        accept(verified, self.buffers.accepted(num_reqs, width), coins)
 
     def _extend(
         self,
@@ -218,9 +215,10 @@ class RoundProgram(StepProgram):
         tokens: TokenInputs,
         hidden: torch.Tensor,
         contexts: _Contexts,
-    ) -> None:
+    ) -> torch.Tensor:
+        """Return the drafter's states after the step's tokens."""
         buffers = self.buffers
-        extended = self.drafter.extend(
+        return self.drafter.extend(
             RoundTokens(
                 input_ids=tokens.input_ids,
                 next_ids=following_ids(shape, requests, tokens.input_ids, buffers, self.state),
@@ -231,48 +229,39 @@ class RoundProgram(StepProgram):
                 places=lambda: token_places(shape, requests.rows, buffers),
             )
         )
-        buffers.extended[: shape.num_tokens].copy_(extended)
 
-    def _propose(self, shape: StepShape, contexts: _Contexts) -> None:
+    def _propose(self, shape: StepShape, extended: torch.Tensor, contexts: _Contexts) -> None:
+        """Make the drafts and write the next inputs; ``extended`` [num_tokens, state_size] is what ``extend`` gave."""
         buffers, state, num_reqs = self.buffers, self.state, shape.num_reqs
         rows = buffers.rows.device[:num_reqs]
-        sampled, num_sampled = buffers.sampled[:num_reqs], buffers.num_sampled[:num_reqs]
-        next_tokens = sampled.gather(1, num_sampled.unsqueeze(1) - 1).squeeze(1)
-        # A padded request may find what an earlier batch left; at length 0 it costs no attention.
-        next_positions = buffers.next_positions[:num_reqs].masked_fill(rows == state.null_row, 0)
-        last_places = buffers.last_places[:num_reqs]
-        if not shape.num_drafts and self.extends:
-            state.commit(rows, next_positions, next_tokens)
-            return
-        drafts = self.drafter.propose(
-            RoundRequests(
-                num_drafts=shape.num_drafts,
-                rows=rows,
-                sampled=sampled,
-                num_sampled=num_sampled,
-                next_tokens=next_tokens,
-                next_positions=next_positions,
-                state=buffers.extended.index_select(0, last_places) if self.extends else None,
-                token_pass=self._token_passes(shape, rows, next_positions, contexts),
-            )
+        begin = draft_inputs(
+            rows,
+            buffers.outcome[:num_reqs],
+            buffers.next_positions[:num_reqs],
+            state.block_table,
+            null_row=state.null_row,
+            num_passes=shape.num_drafts if self.extends else 0,
+            block_size=self._block_size,
+            max_position=self._max_position,
         )
-        state.drafts[:, : shape.num_drafts].index_copy_(0, rows, drafts)
-        state.commit(rows, next_positions, next_tokens)
-
-    def _token_passes(
-        self, shape: StepShape, rows: torch.Tensor, next_positions: torch.Tensor, contexts: _Contexts
-    ) -> Callable[[int], TokenPass]:
-        block_table = self.state.block_table.index_select(0, rows) if self.extends else None
-
-        def token_pass(index: int) -> TokenPass:
-            assert block_table is not None, "a drafter without layers asked for attention"
-            positions = next_positions + index
-            metadata = single_token_metadata(
-                rows, positions, block_table, self.state, shape.key_ints, block_size=self._block_size
+        drafts = None
+        if shape.num_drafts or not self.extends:
+            drafts = self.drafter.propose(
+                RoundRequests(
+                    num_drafts=shape.num_drafts,
+                    rows=rows,
+                    sampled=buffers.sampled[:num_reqs],
+                    num_sampled=buffers.num_sampled[:num_reqs],
+                    next_tokens=begin.next_tokens,
+                    next_positions=begin.next_positions,
+                    state=extended.index_select(0, buffers.last_places[:num_reqs]) if self.extends else None,
+                    token_pass=lambda index: TokenPass(
+                        positions=begin.positions[index],
+                        context=contexts(pass_metadata(begin, index, shape.key_ints)),
+                    ),
+                )
             )
-            return TokenPass(positions=positions.clamp(max=self._max_position), context=contexts(metadata))
-
-        return token_pass
+        state.commit(rows, begin.next_positions, begin.next_tokens, drafts)
 
 
 def _is_plain(shape: StepShape) -> bool:

@@ -66,7 +66,9 @@ class StepProgram:
         state: DeviceState,
         sampling: SamplingState,
         block_size: int,
+        max_position: int,
     ) -> None:
+        """``max_position``: the last that the model has."""
         self.model = model
         self.backend = backend
         self.planner = backend if isinstance(backend, PlanningBackend) else None
@@ -76,6 +78,7 @@ class StepProgram:
         self.state = state
         self.sampling = sampling
         self._block_size = block_size
+        self._max_position = max_position
 
     def run(self, stage: Stage, shape: StepShape, segments: SegmentedCapture | None = None) -> None:
         """Run one of a step's stages eagerly, or capture it cut at each attention call where ``segments``."""
@@ -84,7 +87,7 @@ class StepProgram:
 
     def whole(self, shape: StepShape, sampler: SamplerVariant | None) -> None:
         """Compute a step; with ``sampler`` None it ends at the logits."""
-        requests = request_inputs(shape, self.buffers, self.state)
+        requests = self._requests(shape)
         hidden = self._hidden(shape, requests, lambda metadata: InlineAttention(self.backend, self.caches, metadata))
         self._head(shape, requests, hidden, sampler)
 
@@ -96,17 +99,22 @@ class StepProgram:
                 return InlineAttention(self.backend, self.caches, metadata)
             return BreakingAttention(self.backend, self.caches, metadata, segments)
 
-        requests = request_inputs(shape, self.buffers, self.state)
+        requests = self._requests(shape)
         self.buffers.hidden[: shape.num_tokens].copy_(self._hidden(shape, requests, context))
 
     def head(self, shape: StepShape, sampler: SamplerVariant | None, masks: TokenMasks | None = None) -> None:
         """Compute logits of each request's last token from the buffer of hidden states, and sample within ``masks``."""
-        requests = request_inputs(shape, self.buffers, self.state)
+        requests = self._requests(shape)
         self._head(shape, requests, self.buffers.hidden[: shape.num_tokens], sampler, masks)
 
     def sample(self, shape: StepShape, variant: SamplerVariant, masks: TokenMasks | None = None) -> None:
         """Sample from the logits in their buffer, within ``masks``, and write the next inputs."""
-        self._sample(request_inputs(shape, self.buffers, self.state), variant, masks)
+        self._sample(self._requests(shape), variant, masks)
+
+    def _requests(self, shape: StepShape) -> RequestInputs:
+        return request_inputs(
+            shape, self.buffers, self.state, block_size=self._block_size, max_position=self._max_position
+        )
 
     def _hidden(
         self, shape: StepShape, requests: RequestInputs, context: Callable[[AttentionMetadata], AttentionContext]
@@ -133,6 +141,6 @@ class StepProgram:
         logits = self.buffers.logits[:num_reqs]
         if masks is not None:  # in a copy: the buffer keeps the model's own, for log-probabilities
             logits = allowed_only(logits, masks.requests, masks.bits)
-        token_ids = sample(logits, requests.rows, requests.seq_lens, self.sampling, variant)
-        self.buffers.sampled[:num_reqs].copy_(token_ids)
+        out = self.buffers.sampled[:num_reqs]
+        token_ids = sample(logits, requests.rows, requests.seq_lens, self.sampling, variant, out=out)
         self.state.commit(requests.rows, requests.seq_lens, token_ids)

@@ -24,14 +24,16 @@ def sample(
     positions: torch.Tensor,  # [num_reqs] int64, of the token to be sampled
     state: SamplingState,
     variant: SamplerVariant,
+    *,
+    out: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Return the token chosen for each request.  # [num_reqs] int64
+    """Return the token chosen for each request, written to ``out`` if given.  # [num_reqs] int64
 
     ``variant`` must serve every real row (:func:`~legato.flow.sampler_variant.variant_of`); a larger one gives the
     same tokens. Probabilities are computed in float32. After GENERAL, pass the result to ``state.observe``.
     """
     if variant is SamplerVariant.GREEDY:
-        return argmax(logits)
+        return argmax(logits, out=out)
     num_reqs, vocab_size = logits.shape
     size = max(1, _ELEMENTS_AT_ONCE // vocab_size)
     tokens = [
@@ -40,7 +42,8 @@ def sample(
         )
         for start in range(0, num_reqs, size)
     ]
-    return tokens[0] if len(tokens) == 1 else torch.cat(tokens)
+    sampled = tokens[0] if len(tokens) == 1 else torch.cat(tokens)
+    return sampled if out is None else out.copy_(sampled)
 
 
 def _sample_rows(

@@ -21,6 +21,8 @@ from legato.sampling.seeds import mix_seed
 _ROW_FORMAT = "=6f q q q"
 """temperature, top_p, min_p, repetition, presence, frequency | mixed seed, top_k, prompt length."""
 _ROW_INTS = 12
+_SEED = 3
+"""Its place among a row's numbers of 8 bytes."""
 _KEEP_ALL = 2.0
 """Stored for top_p 1: a cumulative probability never reaches it, whatever float32 rounds."""
 
@@ -83,6 +85,11 @@ class SamplingState:
         A request that yields no token in the step takes part with the null row.
         """
         self.history.observe(rows, token_ids)
+
+    @property
+    def seeds(self) -> torch.Tensor:
+        """The mixed seeds of all rows, the null row's too.  # [max_num_seqs + 1] int64, a view"""
+        return self._rows.view(torch.int64)[:, _SEED]
 
     def gather(self, rows: torch.Tensor) -> RowParams:
         """Return the parameters of ``rows`` [num_reqs] int64."""

@@ -10,8 +10,8 @@ import torch
 
 from legato.runner.drafter import RoundRequests, TokenPass
 
-Draft = Callable[[torch.Tensor], torch.Tensor]
-"""States [num_reqs, state_size] -> the likeliest next token of each, [num_reqs] int64."""
+Draft = Callable[[torch.Tensor, torch.Tensor], object]
+"""States [num_reqs, state_size], and [num_reqs] int64 where it writes the likeliest next token of each."""
 Advance = Callable[[torch.Tensor, torch.Tensor, TokenPass], torch.Tensor]
 """Tokens [num_reqs] int64, the states before them and where they stand -> the states after them."""
 
@@ -19,9 +19,15 @@ Advance = Callable[[torch.Tensor, torch.Tensor, TokenPass], torch.Tensor]
 def chain(requests: RoundRequests, draft: Draft, advance: Advance) -> torch.Tensor:
     """Return the drafts of all requests, [num_reqs, num_drafts] int64, in one pass less than there are drafts."""
     assert requests.state is not None, "a chain begins with what extend left"
-    state = requests.state
-    drafts = [draft(state)]
+    state, drafts = requests.state, room_for_drafts(requests)
+    draft(state, drafts[0])
     for index in range(requests.num_drafts - 1):
-        state = advance(drafts[-1], state, requests.token_pass(index))
-        drafts.append(draft(state))
-    return torch.stack(drafts, dim=1)
+        state = advance(drafts[index], state, requests.token_pass(index))
+        draft(state, drafts[index + 1])
+    return drafts.t()
+
+
+def room_for_drafts(requests: RoundRequests) -> torch.Tensor:
+    """Return where the drafts of each pass go, [num_drafts, num_reqs] int64, each aligned as a tensor of its own."""
+    num_reqs = requests.rows.shape[0]
+    return requests.rows.new_empty(requests.num_drafts, num_reqs + num_reqs % 2)[:, :num_reqs]

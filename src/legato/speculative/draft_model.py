@@ -19,6 +19,7 @@ from legato.models.causal_lm import CausalLM
 from legato.models.registry import model_class
 from legato.models.sizes import module_bytes
 from legato.runner.drafter import RoundRequests, RoundTokens
+from legato.speculative.chain import room_for_drafts
 from legato.speculative.fit import check_fit, drafter_source, with_positions_of
 from legato.speculative.setup import DrafterPlan, DrafterSetup
 
@@ -68,13 +69,12 @@ class DraftModelDrafter:
 
     def propose(self, requests: RoundRequests) -> torch.Tensor:
         """Return the likeliest tokens, each after a pass over the one before it."""
-        token_ids, drafts = requests.next_tokens, []
+        token_ids, drafts = requests.next_tokens, room_for_drafts(requests)
         for index in range(requests.num_drafts):
             places = requests.token_pass(index)
             hidden = self._model(token_ids, places.positions, places.context)
-            token_ids = argmax(self._model.compute_logits(hidden))
-            drafts.append(token_ids)
-        return torch.stack(drafts, dim=1)
+            token_ids = argmax(self._model.compute_logits(hidden), out=drafts[index])
+        return drafts.t()
 
     def tensors(self) -> Mapping[str, torch.Tensor]:
         """Return nothing: all it writes is in the cache."""

@@ -88,8 +88,8 @@ class EagleDrafter:
         """Return nothing: all it writes is in the cache."""
         return {}
 
-    def _draft(self, state: torch.Tensor) -> torch.Tensor:
-        return argmax(self._target.compute_logits(state))
+    def _draft(self, state: torch.Tensor, out: torch.Tensor) -> None:
+        argmax(self._target.compute_logits(state), out=out)
 
     def _advance(self, token_ids: torch.Tensor, state: torch.Tensor, places: TokenPass) -> torch.Tensor:
         following: torch.Tensor = self._head(self._embedding(token_ids), state, places.positions, places.context)

@@ -24,6 +24,7 @@ from legato.models.mtp import MtpModules
 from legato.models.registry import model_class
 from legato.models.sizes import module_bytes
 from legato.runner.drafter import RoundRequests, RoundTokens, TokenPass, TokenPlaces
+from legato.speculative.chain import room_for_drafts
 from legato.speculative.fit import drafter_source
 from legato.speculative.setup import DrafterPlan, DrafterSetup
 
@@ -110,12 +111,13 @@ class MtpDrafter:
         if self._before.shape[0]:
             self._before.index_copy_(0, requests.rows, requests.state)
         states = list(requests.state.split(self._size, dim=1))
-        drafts = [self._draft(0, states[0])]
+        drafts = room_for_drafts(requests)
+        self._draft(0, states[0], drafts[0])
         for index in range(requests.num_drafts - 1):
             depth = min(index + 1, self._num_used - 1)
-            states = self._advance(depth, drafts[-1], states, requests.token_pass(index), chained=depth == index + 1)
-            drafts.append(self._draft(depth, states[depth]))
-        return torch.stack(drafts, dim=1)
+            states = self._advance(depth, drafts[index], states, requests.token_pass(index), chained=depth == index + 1)
+            self._draft(depth, states[depth], drafts[index + 1])
+        return drafts.t()
 
     def tensors(self) -> Mapping[str, torch.Tensor]:
         """Return the states that steps begin with."""
@@ -126,8 +128,8 @@ class MtpDrafter:
         kept = self._before.narrow(1, depth * self._size, self._size).index_select(0, places.rows)
         return torch.where((places.offsets == 0).unsqueeze(1), kept, states.roll(1, 0))
 
-    def _draft(self, depth: int, state: torch.Tensor) -> torch.Tensor:
-        return argmax(self._target.compute_logits(self._modules.normed(depth, state)))
+    def _draft(self, depth: int, state: torch.Tensor, out: torch.Tensor) -> None:
+        argmax(self._target.compute_logits(self._modules.normed(depth, state)), out=out)
 
     def _advance(
         self, depth: int, token_ids: torch.Tensor, states: list[torch.Tensor], places: TokenPass, *, chained: bool

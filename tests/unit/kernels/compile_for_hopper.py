@@ -12,7 +12,9 @@ import triton
 from triton.backends.compiler import GPUTarget
 
 from legato.kernels import (
+    acceptance_triton,
     argmax_triton,
+    draft_inputs_triton,
     early_start_triton,
     linear_triton,
     paged_attention_decode_triton,
@@ -22,14 +24,18 @@ from legato.kernels import (
     row_state_triton,
     silu_mul_triton,
 )
+from legato.kernels.acceptance import Accepted, Coins, Verified
 from legato.kernels.linear import Norm
 from legato.kernels.linear_tilings import Tiling
 from legato.kernels.paged_attention_workspace import SplitWorkspace
 from legato.kernels.rotary import Rotation
+from legato.kernels.row_state import RowState
 
 META = torch.device("meta")
 MODULES = (
+    acceptance_triton,
     argmax_triton,
+    draft_inputs_triton,
     linear_triton,
     paged_attention_decode_triton,
     paired_norms_triton,
@@ -80,9 +86,26 @@ def decode(num_splits: int) -> None:
     )
 
 
-def rows_of(function: Callable[..., object], *last: Any) -> None:
-    three = [empty(4, dtype=torch.int64) for _ in range(3)]
-    function(*three, *last)
+def numbers(*shape: int) -> torch.Tensor:
+    return empty(*shape, dtype=torch.int64)
+
+
+def row_state() -> RowState:
+    return RowState(numbers(9), numbers(9), numbers(9, 5), empty(9, 4, dtype=torch.int32))
+
+
+def accept(*, by_coins: bool) -> None:
+    given, starts = (None, empty(4, dtype=torch.int32)) if by_coins else (numbers(4), numbers(4))
+    drafted = row_state().drafts
+    judged = Verified(numbers(4, 4), given, numbers(4), drafted, numbers(4), numbers(4, 4)[:, 0], starts)
+    place = Accepted(numbers(4, 4), numbers(4), numbers(4), numbers(4))
+    coins = Coins(numbers(9, 6)[:, 3], empty(3, dtype=torch.int32)) if by_coins else None
+    acceptance_triton.accept(judged, place, coins)
+
+
+def passes() -> None:
+    more = {"null_row": 8, "num_passes": 3, "block_size": 16, "max_position": 131071}
+    draft_inputs_triton.draft_inputs(numbers(4), numbers(4, 5), numbers(4), row_state().block_table, **more)
 
 
 def rotate() -> None:
@@ -100,16 +123,23 @@ def cases() -> Iterator[tuple[str, Callable[[], object]]]:
     yield "one row, norm and gate", lambda: product(1, Tiling(2, 1024, 4, 1), normed=True, gated=True)
     yield "few rows, norm and gate", lambda: product(8, Tiling(16, 64, 4, 4), normed=True, gated=True)
     yield "few rows, norm, split", lambda: product(8, Tiling(16, 64, 4, 4, splits=3), normed=True)
+    in_weights = Tiling(16, 64, 4, 4, block_rows=64, norm="weights")
+    yield "64 rows, norm in weights and gate", lambda: product(64, in_weights, normed=True, gated=True)
     yield "64 rows, added", lambda: product(64, Tiling(32, 64, 4, 4, block_rows=64), added=True)
     yield "decode, split", lambda: decode(4)
     yield "argmax", lambda: argmax_triton.argmax(empty(256, 128256))
-    yield "inputs of a step", lambda: rows_of(row_state_triton.decode_inputs, empty(9, 4, dtype=torch.int32), 16)
-    more = empty(9, dtype=torch.int64), empty(9, dtype=torch.int64)
+    yield "a draft's name", lambda: argmax_triton.argmax(empty(1, 32000), numbers(32000), numbers(1))
+    yield "inputs of a step", lambda: row_state_triton.uniform_inputs(numbers(4), row_state(), 4, 16, 131071)
+    yield "which drafts stand", lambda: accept(by_coins=False)
+    yield "which coins stand", lambda: accept(by_coins=True)
+    yield "inputs of passes", passes
     yield "norm", lambda: rms_norm_triton.rms_norm(empty(3, 576), empty(576), 1e-5)
     yield "token and state", pair
     yield "gate", lambda: silu_mul_triton.silu_mul(empty(3, 1024))
     yield "rotation", rotate
-    yield "rows of a step", lambda: rows_of(row_state_triton.advance, *more, 8)
+    last = numbers(4), numbers(4), numbers(4), row_state(), 8
+    yield "rows of a step", lambda: row_state_triton.advance(*last, None)
+    yield "rows of a round", lambda: row_state_triton.advance(*last, numbers(3, 4).t())
 
 
 def main() -> None:
@@ -119,7 +149,8 @@ def main() -> None:
         for kernel in vars(module).values():
             if isinstance(kernel, triton.JITFunction) and kernel.__name__.endswith("_kernel"):
                 kernel.run = functools.partial(compile_only, kernel.run, compiled)
-    for early_start_triton.MAX_ROWS in (0, 1 << 20):
+    for limit in (0, 1 << 20):
+        early_start_triton.MAX_ROWS = early_start_triton.MAX_NARROW_ROWS = limit
         for name, case in cases():
             case()
             waits = compiled[-1].asm["ptx"].count("griddepcontrol.wait")

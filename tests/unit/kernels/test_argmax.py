@@ -75,3 +75,11 @@ def test_the_parts_of_a_batch_are_a_power_of_two_and_fit_their_workspace(rows: i
     splits = argmax_triton.split_count(rows, size)
     assert splits >= 1 and splits & (splits - 1) == 0
     shared_workspace(torch.device("cpu")).check(blocks=rows, splits=splits, elements=2)
+
+
+@pytest.mark.parametrize("size", [40, 9000])
+def test_an_index_is_given_by_its_name_where_it_is_wanted(size: int) -> None:
+    values, names, out = torch.randn(3, size), torch.randperm(10_000)[:size], torch.zeros(2, 3, dtype=torch.int64)
+    argmax_triton.argmax(values, names, out[1])
+    assert out.tolist() == [[0, 0, 0], names[values.argmax(dim=-1)].tolist()]
+    assert argmax_reference(values, names, out=out[0]).tolist() == out[1].tolist()

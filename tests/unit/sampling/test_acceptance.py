@@ -6,7 +6,8 @@ from sampling_cases import request_of, state_of
 
 from legato.config.speculative import rates_of_length, rates_of_positions
 from legato.graphs.modes import SamplerVariant
-from legato.sampling.acceptance import SyntheticAcceptance, accepted_run, matching_drafts, take_drafts
+from legato.kernels.acceptance import accepted_run, take_drafts, tosses
+from legato.sampling.acceptance import SyntheticAcceptance
 from legato.sampling.sampler import sample
 from legato.sampling.seeds import mix_seed
 from legato.sampling.state import SamplingState
@@ -15,16 +16,13 @@ NUM_DRAWS = 100_000
 
 
 def test_a_run_ends_at_the_first_draft_that_falls() -> None:
-    matches = torch.tensor([[1, 1, 1], [1, 0, 1], [0, 1, 1], [1, 1, 0]], dtype=torch.bool)
-    assert accepted_run(matches).tolist() == [3, 1, 0, 2]
+    stands = torch.tensor([[1, 1, 1], [1, 0, 1], [0, 1, 1], [1, 1, 0]], dtype=torch.bool)
+    assert accepted_run(stands, torch.full((4,), 3)).tolist() == [3, 1, 0, 2]
 
 
 def test_drafts_beyond_those_that_may_stand_do_not_count() -> None:
-    sampled = torch.tensor([[4, 5, 6], [4, 5, 6]])
-    drafts = torch.tensor([[4, 5], [4, 5]])
-    matches = matching_drafts(sampled, drafts, torch.tensor([2, 1]))
-    assert matches.tolist() == [[True, True], [True, False]]
-    assert accepted_run(matching_drafts(sampled[:, :1], drafts[:, :0], torch.tensor([0, 0]))).tolist() == [0, 0]
+    assert accepted_run(torch.ones(2, 2, dtype=torch.bool), torch.tensor([2, 1])).tolist() == [2, 1]
+    assert accepted_run(torch.ones(2, 0, dtype=torch.bool), torch.tensor([0, 0])).tolist() == [0, 0]
 
 
 def _draws(logits: torch.Tensor, state: SamplingState, variant: SamplerVariant, width: int) -> torch.Tensor:
@@ -73,7 +71,7 @@ def test_tokens_behind_any_drafts_have_the_targets_distribution(
         "worst": torch.full((NUM_DRAWS, 1), int(logits[0].argmin())),
         "random": torch.randint(0, vocab_size, (NUM_DRAWS, 1), generator=generator),
     }[draft_quality]
-    num_accepted = accepted_run(matching_drafts(sampled, drafts, torch.ones(NUM_DRAWS, dtype=torch.int64)))
+    num_accepted = accepted_run(sampled[:, :-1] == drafts, torch.ones(NUM_DRAWS, dtype=torch.int64))
     probabilities = _target(logits, **params)
     for place in range(width):
         judged = sampled[num_accepted >= place, place]
@@ -106,7 +104,7 @@ def _target(logits: torch.Tensor, *, temperature: float, top_k: int = 0, top_p: 
 @pytest.mark.parametrize(("length", "num_drafts"), [(1.0, 3), (1.7, 1), (2.8, 3), (4.0, 3), (3.3, 7), (6.0, 5)])
 def test_synthetic_acceptance_gives_rounds_of_the_stated_length_in_the_mean(length: float, num_drafts: int) -> None:
     rates = rates_of_length(length, num_drafts)
-    num_accepted = accepted_run(_tosses(rates))
+    num_accepted = accepted_run(_tosses(rates), torch.full((NUM_DRAWS,), num_drafts))
     assert 1 + num_accepted.double().mean().item() == pytest.approx(length, abs=0.03)
 
 
@@ -138,5 +136,4 @@ def _tosses(rates: tuple[float, ...], seed: int = 0) -> torch.Tensor:
     seeds = torch.tensor([mix_seed(seed * 1000 + each) for each in range(100)]).repeat(NUM_DRAWS // 100)
     starts = torch.arange(NUM_DRAWS) // 100 * (num_drafts + 1)
     positions = starts.unsqueeze(1) + torch.arange(num_drafts)
-    acceptance = SyntheticAcceptance(rates, torch.device("cpu"))
-    return acceptance.accepted(seeds, positions, torch.full((NUM_DRAWS,), num_drafts))
+    return tosses(seeds, positions, SyntheticAcceptance(rates, torch.device("cpu")).bounds)

@@ -1,0 +1,119 @@
+# mypy: disable-error-code="import-not-found, untyped-decorator, no-any-return"
+"""Triton kernel of :mod:`legato.kernels.draft_inputs`."""
+
+import torch
+import triton
+import triton.language as tl
+
+from legato.kernels.early_start_triton import early_start, wait_for_the_kernel_before
+
+_BLOCK = 1024
+_NUM_WARPS = 4
+_ALIGNMENT = 4
+"""Requests after which a pass may begin: 16 bytes, so that kernels read its inputs as they read any others."""
+_SIZES = (
+    *("outcome_stride", "count_column", "table_stride", "pass_stride"),
+    *("max_blocks", "num_reqs", "null_row", "max_position"),
+)
+
+
+@triton.jit(do_not_specialize=_SIZES)
+def _draft_inputs_kernel(
+    rows: tl.tensor,
+    outcome: tl.tensor,
+    last_positions: tl.tensor,
+    block_table: tl.tensor,
+    next_tokens: tl.tensor,
+    next_positions: tl.tensor,
+    positions: tl.tensor,
+    slot_mapping: tl.tensor,
+    seq_lens: tl.tensor,
+    query_start_loc: tl.tensor,
+    pass_table: tl.tensor,
+    outcome_stride: tl.tensor,
+    count_column: tl.tensor,
+    table_stride: tl.tensor,
+    pass_stride: tl.tensor,
+    max_blocks: tl.tensor,
+    num_reqs: tl.tensor,
+    null_row: tl.tensor,
+    max_position: tl.tensor,
+    NUM_PASSES: tl.constexpr,
+    BLOCK_PASSES: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    BLOCK: tl.constexpr,
+    EARLY: tl.constexpr,
+) -> None:
+    """Copy a part of one request's block table; the first part's program gives all else of the request."""
+    wait_for_the_kernel_before(EARLY)
+    part, request = tl.program_id(0), tl.program_id(1)
+    row = tl.load(rows + request)
+    blocks = block_table + row * table_stride
+    if part == 0:
+        new = outcome + request * outcome_stride
+        position = tl.where(row == null_row, 0, tl.load(last_positions + request))
+        tl.store(next_tokens + request, tl.load(new + tl.load(new + count_column) - 1))
+        tl.store(next_positions + request, position)
+        tl.store(query_start_loc + request, request)
+        tl.store(query_start_loc + num_reqs, num_reqs)  # every request's program says the same
+        if NUM_PASSES > 0:
+            index = tl.arange(0, BLOCK_PASSES)
+            inside = index < NUM_PASSES
+            there = position + index
+            block = tl.load(blocks + there // BLOCK_SIZE, mask=inside, other=0).to(tl.int64)
+            place = index * pass_stride + request
+            tl.store(positions + place, tl.minimum(there, max_position), mask=inside)
+            tl.store(slot_mapping + place, block * BLOCK_SIZE + there % BLOCK_SIZE, mask=inside)
+            tl.store(seq_lens + place, (there + 1).to(tl.int32), mask=inside)
+    if NUM_PASSES > 0:
+        column = part * BLOCK + tl.arange(0, BLOCK)
+        copied = tl.load(blocks + column, mask=column < max_blocks, other=0)
+        tl.store(pass_table + request.to(tl.int64) * max_blocks + column, copied, mask=column < max_blocks)
+
+
+def draft_inputs(
+    rows: torch.Tensor,
+    outcome: torch.Tensor,
+    next_positions: torch.Tensor,
+    block_table: torch.Tensor,
+    *,
+    null_row: int,
+    num_passes: int,
+    block_size: int,
+    max_position: int,
+) -> tuple[torch.Tensor, ...]:
+    """Return next tokens and positions, then the inputs of all passes."""
+    num_reqs, max_blocks = rows.shape[0], block_table.shape[1] if num_passes else 0
+    assert outcome.stride(1) == block_table.stride(1) == 1
+    pass_stride = triton.cdiv(num_reqs, _ALIGNMENT) * _ALIGNMENT
+    given = (
+        torch.empty_like(rows),
+        torch.empty_like(rows),
+        rows.new_empty(num_passes, pass_stride)[:, :num_reqs],
+        rows.new_empty(num_passes, pass_stride)[:, :num_reqs],
+        block_table.new_empty(num_passes, pass_stride)[:, :num_reqs],
+        block_table.new_empty(num_reqs + 1),
+        block_table.new_empty(num_reqs, max_blocks),
+    )
+    _draft_inputs_kernel[(max(1, triton.cdiv(max_blocks, _BLOCK)), num_reqs)](
+        rows,
+        outcome,
+        next_positions,
+        block_table,
+        *given,
+        outcome.stride(0),
+        outcome.shape[1] - 1,
+        block_table.stride(0),
+        pass_stride,
+        max_blocks,
+        num_reqs,
+        null_row,
+        max_position,
+        NUM_PASSES=num_passes,
+        BLOCK_PASSES=triton.next_power_of_2(max(1, num_passes)),
+        BLOCK_SIZE=block_size,
+        BLOCK=_BLOCK,
+        **early_start(num_reqs),
+        num_warps=_NUM_WARPS,
+    )
+    return given
