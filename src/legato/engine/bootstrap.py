@@ -173,6 +173,7 @@ def _build_program(
             state=DeviceState(scheduler.max_num_seqs, max_blocks, device),
             sampling=SamplingState(scheduler.max_num_seqs, config.model.vocab_size, device),
             block_size=cache.block_size,
+            max_position=config.model.max_position_embeddings - 1,
         )
 
 
