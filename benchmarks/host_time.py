@@ -194,9 +194,9 @@ def _builder() -> Callable[[Tracer], LLM]:
             catalog = resolve(options).catalog
         runner = core.runner
         core.tokenizer, core._trace, runner._trace = tokenizer, trace, trace
-        epoch, runner.catalog = runner.epoch.current(), catalog
+        epoch, runner.graphs.catalog = runner.graphs.epoch.current(), catalog
         for key in catalog.keys:
-            runner.graphs.add(CapturedGraph(key=key, parts=(NoWork(),), epoch=epoch, capture_ms=0.0))
+            runner.graphs.store.add(CapturedGraph(key=key, parts=(NoWork(),), epoch=epoch, capture_ms=0.0))
         return LLM.over(core)
 
     return build

@@ -28,6 +28,7 @@ from legato.runner.device_state import DeviceState
 from legato.runner.drafter import Drafter
 from legato.runner.graph_capture import DroppedKey
 from legato.runner.model_runner import ModelRunner
+from legato.runner.serving_graphs import ServingGraphs
 from legato.runner.step_program import CausalModel, StepProgram
 from legato.sampling.state import SamplingState
 from legato.scheduler.scheduler import Scheduler
@@ -59,11 +60,11 @@ def build_engine(
     with trace.span("memory"):
         resolved, profile = size_cache(resolved, options, program)
     limits = synthetic_limits(resolved, resolved.config.cache.num_blocks)
-    runner = ModelRunner(resolved.device, program, resolved.catalog, limits, log, trace)
+    graphs = ServingGraphs(resolved.device, program, resolved.catalog, limits, trace)
     with show.capturing(len(resolved.catalog.keys)) as captured:
-        dropped = runner.capture(captured)
-    show.captured(runner.graphs.graphs.values(), dropped)
-    memory = memory_report(resolved, profile, runner)
+        dropped = graphs.capture(captured)
+    show.captured(graphs.store.graphs.values(), dropped)
+    memory = memory_report(resolved, profile, graphs)
     show.memory(memory)
     if resolved.config.graph_strict and dropped:
         raise _strict_error(dropped)
@@ -79,6 +80,7 @@ def build_engine(
         resolved.layer_groups,
         None if config.speculative is None else config.speculative.num_speculative_tokens,
     )
+    runner = ModelRunner(resolved.device, program, graphs, log, trace)
     scheduler.chooser = draft_chooser(config.speculative, resolved.device, runner, planner, show)
     core = OverlappedEngineCore if config.overlap else EngineCore
     return core(

@@ -118,9 +118,9 @@ class EngineCore:
             batch = self._scheduler.schedule()
         if batch is None:
             return None
-        self._runner.drop_stale_graphs()
+        self._runner.graphs.drop_stale()
         with self._trace.span("plan"):
-            plan = self._planner.plan(batch, self._runner.catalog)
+            plan = self._planner.plan(batch, self._runner.graphs.catalog)
         self._trace.planned(plan.step, len(plan.rows), plan.target)
         return self._runner.begin(plan, batch)
 
@@ -167,25 +167,25 @@ class EngineCore:
 
     def stats(self) -> EngineStats:
         """Return the counts of now."""
-        log, graphs = self.step_log, self._runner.graphs.graphs.values()
+        log, graphs = self.step_log, self._runner.graphs
         return replace(
             self._scheduler.stats(),
             graph_steps={f"{stage} {mode}": count for (stage, mode), count in log.steps.items()},
             graph_fallbacks={f"{stage} {reason}": count for (stage, reason), count in log.fallbacks.items()},
             graph_replays=dict(log.replays),
             graph_padding_tokens=log.padding_tokens,
-            graph_capture_seconds=sum(graph.capture_ms for graph in graphs) / 1e3,
-            graph_bytes=self._runner.graph_bytes,
+            graph_capture_seconds=sum(graph.capture_ms for graph in graphs.store.graphs.values()) / 1e3,
+            graph_bytes=graphs.num_bytes,
         )
 
     def graph_report(self) -> dict[str, Any]:
         """Return policy, decisions, memory, and the catalog with what each graph cost, as JSON values."""
-        runner = self._runner
+        graphs = self._runner.graphs
         return graph_report(
             self.config,
-            runner.catalog,
-            runner.graphs.graphs,
+            graphs.catalog,
+            graphs.store.graphs,
             self._dropped,
-            shared_bytes=runner.graph_pool_bytes,
-            memory=replace(self._memory, graphs=runner.graph_bytes),
+            shared_bytes=graphs.shared_bytes,
+            memory=replace(self._memory, graphs=graphs.num_bytes),
         )

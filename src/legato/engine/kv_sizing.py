@@ -9,12 +9,10 @@ import torch
 from legato.config.options import EngineOptions
 from legato.engine.memory import MemoryReport, left_for_kv, weight_bytes
 from legato.engine.resolve import Resolved, with_measured_cache
-from legato.graphs.captured import GraphStore
 from legato.kvcache.sizing import NUM_NULL_BLOCKS, bytes_per_block
 from legato.kvcache.storage import LayerCache, allocate
-from legato.observability.records import StepLog
 from legato.runner.memory_profile import MemoryProfile, profile_memory
-from legato.runner.model_runner import ModelRunner
+from legato.runner.serving_graphs import ServingGraphs
 from legato.runner.step_program import StepProgram
 from legato.runner.step_shape import StepShape
 from legato.runner.synthetic import SyntheticLimits
@@ -64,9 +62,9 @@ def planned_memory(resolved: Resolved) -> MemoryReport:
     return _report(resolved, None, graphs=None, kv_is_known=not resolved.kv_is_measured)
 
 
-def memory_report(resolved: Resolved, profile: MemoryProfile | None, runner: ModelRunner) -> MemoryReport:
+def memory_report(resolved: Resolved, profile: MemoryProfile | None, graphs: ServingGraphs) -> MemoryReport:
     """Return what everything took, with graphs captured."""
-    return _report(resolved, profile, graphs=runner.graph_bytes, kv_is_known=True)
+    return _report(resolved, profile, graphs=graphs.num_bytes, kv_is_known=True)
 
 
 def _report(
@@ -87,8 +85,7 @@ def _report(
 
 def _profile(resolved: Resolved, program: StepProgram) -> MemoryProfile:
     limits, scheduler = synthetic_limits(resolved, _first_blocks(resolved)), resolved.config.scheduler
-    runner = ModelRunner(resolved.device, program, resolved.catalog, limits, StepLog())
-    store = GraphStore(runner.epoch)
+    graphs = ServingGraphs(resolved.device, program, resolved.catalog, limits)
     num_reqs, num_tokens = scheduler.max_num_seqs, scheduler.max_num_batched_tokens
     largest = StepShape(
         num_tokens=num_tokens,
@@ -97,7 +94,7 @@ def _profile(resolved: Resolved, program: StepProgram) -> MemoryProfile:
         max_query_len=num_tokens,
         key_ints=resolved.key_ints(num_reqs, None, scheduler.max_model_len),
     )
-    return profile_memory(resolved.device, program, runner.capturer(store), store, resolved.catalog, limits, largest)
+    return profile_memory(resolved.device, program, graphs, largest)
 
 
 def _first_blocks(resolved: Resolved) -> int:

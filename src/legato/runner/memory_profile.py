@@ -9,12 +9,11 @@ import torch
 
 from legato.device.protocol import Device
 from legato.errors import ConfigError
-from legato.graphs.captured import GraphStore
-from legato.graphs.catalog import Catalog
 from legato.graphs.estimate import estimate_bytes, sample_keys
 from legato.graphs.modes import SamplerVariant
 from legato.runner.attention_plans import prepare_made_up
-from legato.runner.graph_capture import DroppedKey, GraphCapturer, frozen_garbage_collection
+from legato.runner.graph_capture import DroppedKey, frozen_garbage_collection
+from legato.runner.serving_graphs import ServingGraphs
 from legato.runner.step_program import StepProgram
 from legato.runner.step_shape import StepShape
 from legato.runner.synthetic import SyntheticLimits, install, make_batch
@@ -40,20 +39,18 @@ class MemoryProfile:
 def profile_memory(
     device: Device,
     program: StepProgram,
-    capturer: GraphCapturer,
-    store: GraphStore,
-    catalog: Catalog,
-    limits: SyntheticLimits,
+    graphs: ServingGraphs,
     largest: StepShape,
 ) -> MemoryProfile:
-    """Return what a step of shape ``largest`` takes, and what the graphs of ``catalog`` will.
+    """Return what a step of shape ``largest`` takes, and what all ``graphs`` will.
 
-    ``capturer`` fills ``store``, whose graphs are dropped again; their pool stays for the graphs to come. Raises
-    ConfigError where that step does not fit in memory.
+    A few are captured and dropped again; their pool stays for the graphs to come. Raises ConfigError where that step
+    does not fit in memory.
     """
+    capturer, store, keys = graphs.capturer(), graphs.store, graphs.catalog.keys
     with torch.inference_mode(), frozen_garbage_collection():
-        activations = _activation_bytes(device, program, limits, largest)
-        samples = sample_keys(catalog.keys)
+        activations = _activation_bytes(device, program, graphs.limits, largest)
+        samples = sample_keys(keys)
         for key in samples:
             if isinstance(capturer.prove(key), DroppedKey):
                 store.drop(key)
@@ -62,7 +59,7 @@ def profile_memory(
         for key in samples:
             store.drop(key)
         capturer.clear()
-    return MemoryProfile(activations=activations, graph_pool=pool, graphs=estimate_bytes(catalog.keys, sampled))
+    return MemoryProfile(activations=activations, graph_pool=pool, graphs=estimate_bytes(keys, sampled))
 
 
 def _activation_bytes(device: Device, program: StepProgram, limits: SyntheticLimits, shape: StepShape) -> int:

@@ -20,23 +20,18 @@ from legato.device.protocol import Device, Event
 from legato.flow.execution_plan import ExecutionPlan, StagePlan
 from legato.flow.scheduled_batch import ScheduledBatch
 from legato.flow.step_output import StepOutput
-from legato.graphs.captured import GraphStore
-from legato.graphs.catalog import Catalog
-from legato.graphs.epoch import BufferEpoch
 from legato.graphs.key import GraphKey
 from legato.graphs.modes import GraphMode, SamplerVariant
-from legato.observability.reasons import Reason
 from legato.observability.records import StepLog, StepRecord
 from legato.observability.trace import NO_TRACE, Tracer
 from legato.runner.attention_plans import prepare_step
 from legato.runner.buffers import NUM_STAGING_ARRAYS
-from legato.runner.graph_capture import CaptureProgress, DroppedKey, GraphCapturer
 from legato.runner.host_inputs import fill_inputs
 from legato.runner.round_program import RoundProgram
+from legato.runner.serving_graphs import ServingGraphs
 from legato.runner.step_program import StepProgram, TokenMasks
 from legato.runner.step_results import PendingResults, enqueue_results, read_results
 from legato.runner.step_shape import StepShape, eager_shape
-from legato.runner.synthetic import SyntheticLimits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +70,7 @@ class ModelRunner:
         self,
         device: Device,
         program: StepProgram,
-        catalog: Catalog,
-        limits: SyntheticLimits,
+        graphs: ServingGraphs,
         log: StepLog,
         trace: Tracer = NO_TRACE,
     ) -> None:
@@ -85,55 +79,16 @@ class ModelRunner:
         self._rounds = program if isinstance(program, RoundProgram) else None
         """The program where it drafts."""
         self._planner = program.planner
-        self.limits = limits
+        self.graphs = graphs
         self._log = log
         self._trace = trace
-        epoch = BufferEpoch()
-        epoch.watch(lambda: program.buffers.tensors().values())
-        epoch.watch(lambda: program.state.tensors().values())
-        epoch.watch(lambda: [cache.key for cache in program.caches.values()])
-        epoch.watch(lambda: [cache.value for cache in program.caches.values()])
-        if self._rounds is not None:
-            drafter = self._rounds.drafter
-            epoch.watch(lambda: drafter.tensors().values())
-        self.epoch = epoch
         self._launched: deque[Event] = deque()
         """Ends of the latest steps, as many as there are staging arrays."""
-        self.graphs = GraphStore(epoch)
-        self.graph_pool_bytes = 0
-        """What all graphs share for what they compute on the way."""
-        self.catalog = catalog
-        """Keys that may be replayed; empty of graphs until :meth:`capture`."""
-
-    def capture(self, progress: CaptureProgress) -> list[DroppedKey]:
-        """Capture and prove every key of the catalog; return those that cannot serve. No request may be in flight."""
-        self.catalog, dropped = self.capturer(self.graphs).capture_all(self.catalog, progress)
-        self.graph_pool_bytes = self._device.graph_pool_bytes()
-        return dropped
-
-    @property
-    def graph_bytes(self) -> int:
-        """Memory of all graphs, what they share included."""
-        return self.graph_pool_bytes + sum(graph.num_bytes for graph in self.graphs.graphs.values())
-
-    def capturer(self, store: GraphStore) -> GraphCapturer:
-        """Return what captures this runner's step into ``store``, its own or one whose graphs are to be examined."""
-        return GraphCapturer(self._device, self._program, store, self.epoch, self.limits, self._trace)
 
     @property
     def program(self) -> StepProgram:
         """What the device computes in a step."""
         return self._program
-
-    def drop_stale_graphs(self) -> int:
-        """Take graphs whose buffers have moved out of the catalog; return how many."""
-        stale = self.graphs.stale_keys()
-        if stale:
-            self._device.synchronize()  # one of them may be running
-        for key in stale:
-            self.catalog = self.catalog.without(key, Reason.STALE_EPOCH)
-            self.graphs.drop(key)
-        return len(stale)
 
     def launch(self, plan: ExecutionPlan, batch: ScheduledBatch) -> InFlightStep:
         """Begin one step without guided requests, and draw its tokens. The host does not wait."""
@@ -208,7 +163,7 @@ class ModelRunner:
         if stage.key is None:
             self._program.run(stage.stage, eager_shape(stage, max_query_len))
         else:
-            self.graphs.replay(stage.key, checked=True)
+            self.graphs.replay(stage.key)
 
     def _uploaded(self, masks: HostMasks) -> TokenMasks:
         device = self._program.buffers.logits.device

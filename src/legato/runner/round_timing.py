@@ -29,12 +29,12 @@ def measure_round_costs(
     device: Device, runner: ModelRunner, planner: Planner, numbers_of_drafts: Sequence[int]
 ) -> RoundCosts:
     """Return milliseconds of a step in which all decode greedily, for powers of two of them and for the most."""
-    sizes = _sizes(runner.limits.max_num_seqs)
+    sizes = _sizes(runner.graphs.limits.max_num_seqs)
     ms = tuple(
         tuple(_step_ms(device, runner, planner, num_reqs, num_drafts) for num_drafts in numbers_of_drafts)
         for num_reqs in sizes
     )
-    runner.capturer(runner.graphs).clear()
+    runner.graphs.capturer().clear()
     return RoundCosts(sizes=sizes, num_drafts=tuple(numbers_of_drafts), ms=ms)
 
 
@@ -46,7 +46,7 @@ def _step_ms(device: Device, runner: ModelRunner, planner: Planner, num_reqs: in
     """Return the milliseconds of one step, the least of two series."""
     longest = (_WARM_UP + 2 * _MOST_STEPS) * (1 + num_drafts)
     batch = _batch(runner, num_reqs, num_drafts, longest)
-    plan = planner.plan(batch, runner.catalog)
+    plan = planner.plan(batch, runner.graphs.catalog)
 
     def steps(count: int) -> None:
         for _ in range(count):
@@ -59,7 +59,7 @@ def _step_ms(device: Device, runner: ModelRunner, planner: Planner, num_reqs: in
 
 def _batch(runner: ModelRunner, num_reqs: int, num_drafts: int, longest: int) -> ScheduledBatch:
     """Return decodes on the first rows, whose state is written; they grow by ``longest`` tokens at most."""
-    limits, state = runner.limits, runner.program.state
+    limits, state = runner.graphs.limits, runner.program.state
     blocks_each = (limits.num_blocks - 1) // num_reqs
     room = min(blocks_each * limits.block_size, limits.max_model_len) - longest - num_drafts
     context = max(1, min(_CONTEXT, room))

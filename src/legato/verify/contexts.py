@@ -28,9 +28,9 @@ class ComputedContexts:
     def __init__(self, core: EngineCore, sequences: Sequence[Sequence[int]]) -> None:
         """Compute ``sequences`` of token ids eagerly; short ones are repeated. No request may be in flight."""
         self._caches = core.runner.program.caches
-        self._block_size = core.runner.limits.block_size
+        self._block_size = core.runner.graphs.limits.block_size
         self._sequences = sequences
-        self._length = _length(core.runner.limits)
+        self._length = _length(core.runner.graphs.limits)
         computed = [_compute(core, tuple(islice(cycle(ids), self._length))) for ids in sequences]
         self._computed = [torch.cat(parts) for parts in zip(*computed, strict=True)]
         """Keys and values of each layer in turn, [num_sequences * length, num_kv_heads, head_dim]."""
@@ -74,8 +74,8 @@ def _length(limits: SyntheticLimits) -> int:
 def _compute(core: EngineCore, token_ids: tuple[int, ...]) -> list[torch.Tensor]:
     """Run one sequence through the model, chunk by chunk, and return keys and values of each layer in turn."""
     runner, chunk = core.runner, core.config.scheduler.max_num_batched_tokens
-    size, params = runner.limits.block_size, SamplingParams(temperature=0.0)
-    num_blocks = -(-(len(token_ids) + runner.limits.lookahead) // size)
+    size, params = runner.graphs.limits.block_size, SamplingParams(temperature=0.0)
+    num_blocks = -(-(len(token_ids) + runner.graphs.limits.lookahead) // size)
     runner.program.state.reset()
     for first in range(0, len(token_ids), chunk):
         ids = token_ids[first : first + chunk]
@@ -87,7 +87,7 @@ def _compute(core: EngineCore, token_ids: tuple[int, ...]) -> list[torch.Tensor]
             token_ids=ids,
         )
         batch = as_scheduled(made_up, params, decodes=(False,))
-        runner.collect(runner.launch(core.planner.plan(batch, only(None, runner.catalog)), batch))
+        runner.collect(runner.launch(core.planner.plan(batch, only(None, runner.graphs.catalog)), batch))
     return [tensor.flatten(0, 1)[size : size + len(token_ids)].clone() for tensor in _tensors(runner.program.caches)]
 
 

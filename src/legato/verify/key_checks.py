@@ -49,7 +49,7 @@ class KeyChecks:
         """
         runner, result = self._core.runner, self._result
         before = _addresses(runner.program)
-        keys = runner.catalog.keys
+        keys = runner.graphs.catalog.keys
         result.num_keys, result.num_dropped = len(keys), len(self._core.dropped)
         with torch.inference_mode(), frozen_garbage_collection():
             for dropped in self._core.dropped:
@@ -63,7 +63,7 @@ class KeyChecks:
                     proven.add(key)
                 self._replayed(key, contexts, without_padding=first_time)
                 progress(done, len(keys), str(key))
-            runner.capturer(runner.graphs).clear()
+            runner.graphs.capturer().clear()
         self._unmoved(before)
 
     def _dropped(self, dropped: DroppedKey) -> None:
@@ -79,7 +79,7 @@ class KeyChecks:
         self._found("canary", dropped.key, place, dropped.detail)
 
     def _reachable(self, key: GraphKey) -> None:
-        if batch_that_selects(key, self._core.planner, self._core.runner.catalog) is not None:
+        if batch_that_selects(key, self._core.planner, self._core.runner.graphs.catalog) is not None:
             self._result.num_reachable += 1
             return
         self._found("reachability", key, None, "no batch that the scheduler can make selects this graph")
@@ -121,7 +121,8 @@ class KeyChecks:
             self._found("addresses", None, None, f"moved while graphs ran: {', '.join(moved)}")
 
     def _prove(self, key: GraphKey, capturing_seed: int, probe: LayerProbe | None) -> Proof | DroppedKey:
-        capturer = self._core.runner.capturer(GraphStore(self._core.runner.epoch))
+        graphs = self._core.runner.graphs
+        capturer = graphs.capturer(GraphStore(graphs.epoch))
         if probe is None:
             return capturer.prove(key, capturing_seed=capturing_seed)
         with probe.installed():

@@ -66,8 +66,8 @@ class ReplayCheck:
         self._core = core
         self._key = key
         self._contexts = contexts
-        shape = graph_shape(key, runner.limits.max_num_seqs)
-        self._made_up = contexts.continued(make_batch(shape, runner.limits, _SEED))
+        shape = graph_shape(key, runner.graphs.limits.max_num_seqs)
+        self._made_up = contexts.continued(make_batch(shape, runner.graphs.limits, _SEED))
         self._places = contexts.places(self._made_up)
         self._canary = Canary(runner.program, key, shape, self._made_up)
         buffers = runner.program.buffers
@@ -122,8 +122,8 @@ class ReplayCheck:
                 expected = probe.outputs(num_tokens)
                 self._run_padded()
                 return first_difference(expected, probe.outputs(num_tokens), self._core.config.dtype)
-            store = GraphStore(self._core.runner.epoch)
-            if isinstance(self._core.runner.capturer(store).prove(self._key), DroppedKey):
+            store = GraphStore(self._core.runner.graphs.epoch)
+            if isinstance(self._core.runner.graphs.capturer(store).prove(self._key), DroppedKey):
                 return None
             self._run_padded()
             expected = probe.outputs(num_tokens)
@@ -168,7 +168,7 @@ class ReplayCheck:
     def _run(self, key: GraphKey | None) -> _Ran:
         """Run the batch on ``key``, or eagerly without padding, and return what it left."""
         runner = self._core.runner
-        plan = self._planner.plan(self._batch, only(key, runner.catalog))
+        plan = self._planner.plan(self._batch, only(key, runner.graphs.catalog))
         assert plan.keys == (() if key is None else (key,)), f"{self._batch} does not fit in {key}"
         self._install(poisoned=key is not None)
         output = runner.collect(runner.launch(plan, self._batch))
@@ -183,7 +183,7 @@ class ReplayCheck:
         """Run the batch eagerly at the key's shape, with harmless padding, and return what it left."""
         runner = self._core.runner
         self._install(poisoned=False)
-        runner.capturer(runner.graphs).run_eagerly(self._key)
+        runner.graphs.capturer().run_eagerly(self._key)
         return self._outputs()
 
     def _install(self, *, poisoned: bool) -> None:
@@ -200,8 +200,8 @@ class ReplayCheck:
 @contextmanager
 def _served_by(core: EngineCore, store: GraphStore) -> Iterator[None]:
     """Replay the graphs of ``store`` instead of the engine's own."""
-    own, core.runner.graphs = core.runner.graphs, store
+    own, core.runner.graphs.store = core.runner.graphs.store, store
     try:
         yield
     finally:
-        core.runner.graphs = own
+        core.runner.graphs.store = own

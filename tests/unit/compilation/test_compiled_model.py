@@ -161,5 +161,5 @@ def test_every_policy_captures_around_the_pieces_and_gives_the_models_tokens(
 def test_a_piecewise_graph_has_a_segment_for_each_piece(folder: Path) -> None:
     engine_options = options(folder, graph_policy="piecewise", graph_sizes=(4,))
     split_model = compiled(load_model(resolve(engine_options), BuildProgress(None)))
-    (graph,) = build_engine(engine_options, model=split_model).runner.graphs.graphs.values()
+    (graph,) = build_engine(engine_options, model=split_model).runner.graphs.store.graphs.values()
     assert len(graph.parts) == 2 * split_model.report.num_pieces - 1, "an attention call between each two"

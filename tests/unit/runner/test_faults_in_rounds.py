@@ -39,7 +39,7 @@ def dropped(core) -> Counter[tuple[str, str]]:
 def test_without_a_fault_no_stage_loses_a_graph_in_strict_mode(folder: Path) -> None:
     core = cases.build(folder, "witness", 3, graph_strict=True, **SIZES)
     assert dropped(core) == {}
-    assert {str(key.stage) for key in core.runner.catalog.keys} == {"round", "target", "extend", "draft"}
+    assert {str(key.stage) for key in core.runner.graphs.catalog.keys} == {"round", "target", "extend", "draft"}
     tiny_engine.run(core, requests())
     assert not [record for record in core.step_log.recent if record.mode == "eager"]
 
@@ -51,7 +51,7 @@ def test_padding_that_is_not_rewritten_fails_the_canary_of_every_stage(
     core = cases.build(folder, "witness", 3, **SIZES)
     stages = {stage for stage, reason in dropped(core) if reason == Reason.CANARY_FAILED}
     assert {"round", "draft"} <= stages
-    assert not [key for key in core.runner.catalog.keys if key.stage == "round" and key.num_reqs > 1]
+    assert not [key for key in core.runner.graphs.catalog.keys if key.stage == "round" and key.num_reqs > 1]
 
 
 @pytest.mark.parametrize("name", ["FrozenHostValueBackend", "RebuiltBlockTableBackend", "HostReadingBackend"])
@@ -64,7 +64,7 @@ def test_a_backend_that_freezes_or_asks_the_host_is_kept_out_of_rounds(
     expected = tiny_engine.tokens(cases.build(folder, "ngram", 3, **(faulty | {"graph_policy": "none"})), requests())
     core = cases.build(folder, "ngram", 3, **faulty)
     assert {stage for stage, _ in dropped(core)} == {"round", "target"}
-    assert not [key for key in core.runner.catalog.keys if key.stage == "round"]
+    assert not [key for key in core.runner.graphs.catalog.keys if key.stage == "round"]
     assert tiny_engine.tokens(core, requests()) == expected
     with pytest.raises(GraphPolicyError):
         cases.build(folder, "ngram", 3, graph_strict=True, **faulty)
@@ -94,4 +94,4 @@ def test_a_moved_buffer_of_drafts_makes_rounds_stale(folder: Path) -> None:
     state = core.runner.program.state
     state.drafts = state.drafts.clone()
     assert tiny_engine.tokens(core, requests()) == plain(folder)
-    assert not core.runner.catalog.keys
+    assert not core.runner.graphs.catalog.keys

@@ -117,6 +117,6 @@ def test_a_number_is_given_to_every_decode_of_a_step(folder: Path) -> None:
 def test_every_graph_of_every_number_is_reached(folder: Path, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
     cases.script(monkeypatch, [])
     core = build(folder, method, graph_policy="full_and_piecewise", max_num_seqs=2)
-    catalog = core.runner.catalog
+    catalog = core.runner.graphs.catalog
     assert {key.num_drafts for key in catalog.keys if key.stage is Stage.ROUND} == {0, 1, 2, 3}
     assert all(batch_that_selects(key, core.planner, catalog) is not None for key in catalog.keys)

@@ -46,7 +46,7 @@ def test_a_request_goes_on_with_the_tokens_and_the_cache_that_its_sequence_has(c
     contexts.fill(contexts.places(batch))
     scheduled = as_scheduled(batch, SamplingParams(temperature=0.0), decodes=(False,) * len(batch.rows))
     runner = core.runner
-    output = runner.collect(runner.launch(core.planner.plan(scheduled, only(None, runner.catalog)), scheduled))
+    output = runner.collect(runner.launch(core.planner.plan(scheduled, only(None, runner.graphs.catalog)), scheduled))
     got = [request.token_ids[0] for request in output.requests]
     core.reset_prefix_cache()
     for index, token in enumerate(got):
@@ -76,7 +76,7 @@ def test_the_longest_context_of_a_made_up_batch_is_there(core: EngineCore) -> No
     for num_reqs in range(1, 5):
         shape = StepShape(num_tokens=num_reqs, num_reqs=num_reqs, query_len=1, max_query_len=1)
         for seed in range(4):
-            batch = contexts.continued(make_batch(shape, core.runner.limits, seed))
+            batch = contexts.continued(make_batch(shape, core.runner.graphs.limits, seed))
             contexts.fill(contexts.places(batch))  # out of range, it raises
             longest = max(longest, *batch.computed)
-    assert longest == 2 * core.runner.limits.block_size
+    assert longest == 2 * core.runner.graphs.limits.block_size
