@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 
 import torch
 
-from legato.device.recording import PYTHON_KERNEL
+from legato.device.recording_capture import PYTHON_KERNEL
 
 
 class CompiledPiece:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from legato.device.recording import RecordedGraph, RecordingDevice
+from legato.device.recording import RecordingDevice
+from legato.device.recording_capture import RecordedGraph
 from legato.errors import GraphCaptureError
 
 

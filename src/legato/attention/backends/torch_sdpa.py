@@ -12,7 +12,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from legato.attention.graph_support import GraphSupport, Support
 from legato.attention.protocol import AttentionLayer, AttentionMetadata
 from legato.attention.setup import AttentionSetup
-from legato.device.recording import PYTHON_KERNEL
+from legato.device.recording_capture import PYTHON_KERNEL
 from legato.errors import BackendError
 from legato.kvcache.spec import FullAttentionSpec, KVSpec
 from legato.kvcache.storage import LayerCache
