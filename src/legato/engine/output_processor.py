@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from msgspec import Struct
+
 from legato.engine.output_state import OutputState
 from legato.errors import RequestError
 from legato.flow.request import Request
@@ -29,9 +31,8 @@ class OutputKind(StrEnum):
     """Everything, once, when all outputs have ended."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessedUpdates:
-    """What the updates of a step came to."""
+class ProcessedUpdates(Struct, frozen=True, kw_only=True):
+    """What the updates of a step came to. A struct: a stream makes one for each of its tokens."""
 
     outputs: tuple[RequestOutput, ...]
     """One per request of the user's that has something to show."""

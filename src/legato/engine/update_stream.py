@@ -1,7 +1,8 @@
 """The updates of requests that were submitted together. Owns their order; knows neither socket nor text."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
+from typing import Self
 
 from legato.errors import LegatoError
 from legato.flow.request import Request
@@ -15,19 +16,29 @@ class UpdateStream:
         self.request_ids = tuple(request.request_id for request in requests)
         self.open = set(self.request_ids)
         """Requests without an end so far."""
-        self._queue: asyncio.Queue[RequestUpdate | LegatoError] = asyncio.Queue()
+        self._items: list[RequestUpdate | LegatoError] = []
+        self._news: asyncio.Future[None] | None = None
+        """Waited for where there are no items."""
 
     def put(self, item: RequestUpdate | LegatoError) -> None:
         """Append an update, or the error that ends the stream."""
-        self._queue.put_nowait(item)
+        self._items.append(item)
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)
 
-    async def __aiter__(self) -> AsyncIterator[list[RequestUpdate]]:
-        """Yield all updates that have come since the last ones were taken; raises the error that ended the stream."""
-        while self.open:
-            updates = [self._take(await self._queue.get())]
-            while not self._queue.empty():
-                updates.append(self._take(self._queue.get_nowait()))
-            yield updates
+    def __aiter__(self) -> Self:
+        """Return the stream itself: a reader that leaves has nothing to close."""
+        return self
+
+    async def __anext__(self) -> list[RequestUpdate]:
+        """Return all updates that have come since the last ones were taken; raises the error that ended the stream."""
+        if not self.open:
+            raise StopAsyncIteration
+        if not self._items:
+            self._news = asyncio.get_running_loop().create_future()
+            await self._news
+        items, self._items = self._items, []
+        return [self._take(item) for item in items]
 
     def _take(self, item: RequestUpdate | LegatoError) -> RequestUpdate:
         if isinstance(item, LegatoError):

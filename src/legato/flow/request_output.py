@@ -1,13 +1,15 @@
-"""Frontend -> user: text and tokens of one request so far."""
+"""Frontend -> user: text and tokens of one request so far.
 
-from dataclasses import dataclass
+Structs, as they are made for each request at every step.
+"""
+
+from msgspec import Struct
 
 from legato.flow.request_update import FinishReason
 from legato.flow.step_output import TokenLogprobs
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompletionOutput:
+class CompletionOutput(Struct, frozen=True, kw_only=True, gc=False):
     """One of the ``n`` outputs of a request. Cumulative, unless the stream was asked for deltas."""
 
     index: int
@@ -18,8 +20,7 @@ class CompletionOutput:
     stop_reason: int | str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestOutput:
+class RequestOutput(Struct, frozen=True, kw_only=True, gc=False):
     """All outputs of one request."""
 
     request_id: str

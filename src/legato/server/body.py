@@ -3,16 +3,16 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
-from fastapi import Request
+from fastapi import Depends, Request
 from pydantic import ValidationError
 from starlette.requests import ClientDisconnect
 
 from legato.server.errors import ApiError, invalid_body
 from legato.server.extras import check_extras
 from legato.server.requests import Body, extras
-from legato.server.state import state_of
+from legato.server.state import ServerState, state_of
 
 DROP_S = 2.0
 DROPPED_BYTES = 64 * 1024 * 1024
@@ -24,8 +24,7 @@ AnyBody = TypeVar("AnyBody", bound=Body)
 def body_of(kind: type[AnyBody]) -> Callable[[Request], Awaitable[AnyBody]]:
     """Return a dependency that reads, parses and checks a body of ``kind``; raises ApiError."""
 
-    async def parse(request: Request) -> AnyBody:
-        state = state_of(request)
+    async def parse(request: Request, state: Annotated[ServerState, Depends(state_of)]) -> AnyBody:
         data = await read(request, state.options.max_body_bytes)
         try:
             body = kind.model_validate_json(data)

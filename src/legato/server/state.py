@@ -43,6 +43,9 @@ class ServerState:
             raise ApiError(404, message, param="model", code="model_not_found")
 
 
-def state_of(request: Request) -> ServerState:
-    """Return the state of the application that ``request`` came to: a dependency of the routes."""
+async def state_of(request: Request) -> ServerState:
+    """Return the state of the application that ``request`` came to: a dependency of the routes.
+
+    A coroutine, as a plain function would be run in a thread for every request.
+    """
     return cast(ServerState, request.app.state.legato)
