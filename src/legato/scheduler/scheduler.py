@@ -36,10 +36,9 @@ from legato.scheduler.batch_draft import BatchDraft
 from legato.scheduler.commit import apply_result
 from legato.scheduler.draft_chooser import DraftChooser
 from legato.scheduler.limits import check_request
+from legato.scheduler.request_queues import RequestQueues
 from legato.scheduler.request_state import RequestState
-from legato.scheduler.rows import RowPool
-from legato.scheduler.service_order import OrderedRequests, order_key
-from legato.scheduler.sibling_groups import SiblingGroups
+from legato.scheduler.service_order import order_key
 
 MAX_STEPS_IN_FLIGHT = 2
 """One that runs, and one launched behind it."""
@@ -68,7 +67,7 @@ class Scheduler:
         """``num_drafts``: most drafts that a drafter makes for each decode; None: there is no drafter."""
         self._config = config
         self.num_drafts = num_drafts
-        """Drafts that decodes of the next step are fed, and that it makes; to be changed between steps."""
+        """Drafts that decodes of the next step are fed, and that it makes."""
         self.chooser: DraftChooser | None = None
         """What changes ``num_drafts`` for each step; None: it stays."""
         self._num_made = 0
@@ -76,10 +75,7 @@ class Scheduler:
         self._cache = KVCacheManager(cache, layer_groups)
         self._order_key = order_key(config.policy)
         self._requests: dict[str, RequestState] = {}
-        self._waiting = OrderedRequests()
-        self._running = OrderedRequests()
-        self._groups = SiblingGroups()
-        self._rows = RowPool(config.max_num_seqs)
+        self._queues = RequestQueues(config.max_num_seqs, self._cache)
         self._in_flight: deque[_Formed] = deque()
         self._step = 0
         self._num_added = 0
@@ -97,10 +93,10 @@ class Scheduler:
 
     def stats(self) -> EngineStats:
         """Return the counts that the scheduler knows; those of graphs are left at zero."""
-        pool, index = self._cache.pool, self._cache.index
+        pool, index, num_running = self._cache.pool, self._cache.index, len(self._queues.running)
         return EngineStats(
-            num_running=len(self._running),
-            num_waiting=len(self._requests) - len(self._running),
+            num_running=num_running,
+            num_waiting=len(self._requests) - num_running,
             kv_blocks_used=pool.num_total - pool.num_free,
             kv_blocks_total=pool.num_total,
             prefix_cache_queries=index.query_tokens,
@@ -125,8 +121,7 @@ class Scheduler:
         self._num_added += 1
         self._num_guided += request.params.guided is not None
         self._requests[request.request_id] = state
-        if not (self._gains_by_waiting(state) and self._groups.join(state)):
-            self._waiting.add(state)
+        self._queues.enter(state)
 
     def check(self, request: Request, *, num_elsewhere: int = 0) -> None:
         """Raise RequestError for a request that could never finish or whose id is in use, QueueFullError when full.
@@ -165,7 +160,8 @@ class Scheduler:
     def schedule(self) -> ScheduledBatch | None:
         """Form the next step; return None where nothing can run before the step in flight is committed, or at all."""
         assert len(self._in_flight) < MAX_STEPS_IN_FLIGHT, "scheduled before an earlier batch was committed"
-        running = [state for state in self._running if not state.is_ending]
+        queues = self._queues
+        running = [state for state in queues.running if not state.is_ending]
         if self.chooser is not None:
             decodes = [state for state in running if state.is_decoding]
             num_judged = sum(
@@ -174,7 +170,7 @@ class Scheduler:
             self.num_drafts = self.chooser.choose(len(decodes), num_judged)
         draft = BatchDraft(self._config.max_num_batched_tokens, self.num_drafts)
         # A request that ends with the step in flight gives its blocks back at the commit: no need to take another's.
-        all_found_room = self._continue_decodes(running, draft, may_preempt=len(running) == len(self._running))
+        all_found_room = self._continue_decodes(running, draft, may_preempt=len(running) == len(queues.running))
         self._continue_prefills(running, draft)
         if all_found_room:
             # Otherwise the blocks just freed belong to those still running, not to who lost them.
@@ -182,7 +178,7 @@ class Scheduler:
         if not draft.states:
             return None
         self._step += 1
-        batch = draft.seal(self._step, self._rows.drain_released(), may_be_guided=self._num_guided > 0)
+        batch = draft.seal(self._step, queues.rows.drain_released(), may_be_guided=self._num_guided > 0)
         self._in_flight.append(_Formed(batch, draft.states, self._num_made))
         self._num_made = self.num_drafts or 0
         return batch
@@ -206,13 +202,14 @@ class Scheduler:
             if scheduled.num_drafts:
                 self._acceptance.add(scheduled.num_drafts, len(result.token_ids) - 1)
             if scheduled.is_decode:
-                end = (
-                    len(state.token_ids) - 1
-                )  # all but the latest have passed the model, drafts that fell do not count
+                # All but the latest have passed the model; drafts that fell do not count.
+                end = len(state.token_ids) - 1
             if state.row >= 0:  # else it has lost its blocks since
                 self._cache.register(state.table, state.token_ids, end)
             if start < state.num_prompt_tokens <= end:
-                self._prompt_computed(state, scheduled.num_output_tokens)
+                if scheduled.num_output_tokens == 0:  # else it is computed again
+                    self._num_prompt_tokens += state.num_prompt_tokens
+                self._queues.prompt_computed(state)
             if update is not None:
                 self._num_generation_tokens += len(update.token_ids)
                 updates.append(update)
@@ -258,8 +255,9 @@ class Scheduler:
                 draft.feed(state)
 
     def _admit_waiting(self, draft: BatchDraft) -> None:
-        while draft.num_tokens_left > 0 and self._waiting and self._rows.num_free > 0:
-            state = self._waiting.first
+        queues = self._queues
+        while draft.num_tokens_left > 0 and queues.waiting and queues.rows.num_free > 0:
+            state = queues.waiting.first
             reuse_prefix = state.may_reuse_prefix
             num_computed_tokens = self._cache.open(
                 state.table, state.token_ids, reuse_prefix=reuse_prefix, num_ahead=self.num_drafts or 0
@@ -273,50 +271,22 @@ class Scheduler:
             if self.num_drafts:
                 # Room for what the drafter writes behind the prompt: where it is lacking, the first drafts are worse.
                 self._cache.grow(state.table, min(state.num_tokens + self.num_drafts, state.max_num_tokens - 1))
-            state.admit(self._rows.take(), num_computed_tokens)
-            self._waiting.remove(state)
-            self._running.add(state)
+            queues.admit(state, num_computed_tokens)
             draft.admit(state)
             draft.feed(state)
 
     def _preempt_for(self, state: RequestState, num_needed: int) -> bool:
         """Take blocks for so many of the request's tokens; return False where it was itself the last in order."""
         while not self._cache.grow(state.table, num_needed):
-            victim = self._running.last
-            self._preempt(victim)
+            victim = self._queues.running.last
+            self._queues.preempt(victim)
+            self._num_preemptions += 1
             if victim is state:
                 return False
         return True
-
-    def _preempt(self, state: RequestState) -> None:
-        self._stop_running(state)
-        state.preempt()
-        self._waiting.add(state)
-        self._num_preemptions += 1
 
     def _end(self, state: RequestState) -> None:
         del self._requests[state.request.request_id]
         state.ended = True
         self._num_guided -= state.request.params.guided is not None
-        if state.row >= 0:
-            self._stop_running(state)
-        elif not self._groups.is_waiting(state):
-            self._waiting.remove(state)
-        successor = self._groups.leave(state)
-        if successor is not None:
-            self._waiting.add(successor)
-
-    def _stop_running(self, state: RequestState) -> None:
-        self._running.remove(state)
-        self._cache.release(state.table)
-        self._rows.release(state.row)
-
-    def _prompt_computed(self, state: RequestState, num_output_tokens: int) -> None:
-        if num_output_tokens == 0:
-            self._num_prompt_tokens += state.num_prompt_tokens
-        for sibling in self._groups.prompt_computed(state):
-            self._waiting.add(sibling)
-
-    def _gains_by_waiting(self, state: RequestState) -> bool:
-        """Return whether a leader of its group could compute blocks for it: one full block, with a token to spare."""
-        return self._cache.can_share and state.may_reuse_prefix and state.num_prompt_tokens > self._cache.block_size
+        self._queues.leave(state)
