@@ -11,7 +11,7 @@ class BatchDraft:
     def __init__(self, max_num_batched_tokens: int, num_drafts: int | None = None) -> None:
         """``num_drafts``: drafts of each decode; None: there is no drafter."""
         self.num_tokens_left = max_num_batched_tokens
-        self._num_drafts = num_drafts
+        self.num_drafts = num_drafts
         self.states: list[RequestState] = []
         self._requests: list[ScheduledRequest] = []
         self._admissions: list[Admission] = []
@@ -19,8 +19,8 @@ class BatchDraft:
 
     def feed(self, state: RequestState) -> None:
         """Feed as many of the request's next tokens as the budget allows."""
-        if self._num_drafts is not None and state.is_decoding:
-            self._feed_run(state, self._num_drafts)
+        if self.num_drafts is not None and state.is_decoding:
+            self._feed_run(state, self.num_drafts)
             return
         start = state.num_computed_tokens
         num_tokens = state.num_tokens
@@ -106,7 +106,7 @@ class BatchDraft:
             released_rows=released_rows,
             admissions=tuple(self._admissions),
             block_appends=tuple(self._block_appends),
-            num_drafts=self._num_drafts,
+            num_drafts=self.num_drafts,
             guided=may_be_guided
             and any(request.params.guided is not None for request in self._requests if request.samples),
         )

@@ -17,6 +17,7 @@ class RequestQueues:
         self.waiting = OrderedRequests()
         self.running = OrderedRequests()
         self.rows = RowPool(max_num_seqs)
+        self.num_preemptions = 0
         self._groups = SiblingGroups()
         self._cache = cache
 
@@ -36,6 +37,7 @@ class RequestQueues:
         self._stop_running(state)
         state.preempt()
         self.waiting.add(state)
+        self.num_preemptions += 1
 
     def prompt_computed(self, state: RequestState) -> None:
         """Let those that waited for this request's prompt wait for their turn: its blocks are there to share."""

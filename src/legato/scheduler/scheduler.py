@@ -1,10 +1,5 @@
 """Requests -> ScheduledBatch -> RequestUpdates. Owns every request, row and block; knows no tensor and no text.
 
-Each step serves running requests first, decodes before prefills, then admits waiting ones, all under one budget of
-tokens. Service is strictly in order: a waiting request that finds too few blocks is not overtaken, so none starves.
-When a decode finds no block, the running request that is last in order loses its blocks and row, and is computed again
-later. The first in order is never the victim, so some request always ends and the others' turn comes.
-
 A step may be formed while the one before is *in flight*: launched, and not committed. The device runs steps in the
 order in which they are formed, so that a step counts on the keys, values and tokens of the one before; only what the
 host must know waits for the commit. A request whose token is pending decodes it unseen, unless its output ends with
@@ -32,7 +27,7 @@ from legato.kvcache.manager import KVCacheManager
 from legato.kvcache.spec import LayerGroup
 from legato.observability.stats import EngineStats
 from legato.scheduler.acceptance_counts import AcceptanceCounts
-from legato.scheduler.batch_draft import BatchDraft
+from legato.scheduler.batch_former import BatchFormer
 from legato.scheduler.commit import apply_result
 from legato.scheduler.draft_chooser import DraftChooser
 from legato.scheduler.limits import check_request
@@ -76,12 +71,12 @@ class Scheduler:
         self._order_key = order_key(config.policy)
         self._requests: dict[str, RequestState] = {}
         self._queues = RequestQueues(config.max_num_seqs, self._cache)
+        self._former = BatchFormer(self._queues, self._cache, config.max_num_batched_tokens)
         self._in_flight: deque[_Formed] = deque()
         self._step = 0
         self._num_added = 0
         self._num_guided = 0
         """Requests that are held and have a guide."""
-        self._num_preemptions = 0
         self._num_prompt_tokens = 0
         self._num_generation_tokens = 0
         self._acceptance = AcceptanceCounts(num_drafts or 0)
@@ -101,7 +96,7 @@ class Scheduler:
             kv_blocks_total=pool.num_total,
             prefix_cache_queries=index.query_tokens,
             prefix_cache_hits=index.hit_tokens,
-            preemptions=self._num_preemptions,
+            preemptions=self._queues.num_preemptions,
             prompt_tokens=self._num_prompt_tokens,
             generation_tokens=self._num_generation_tokens,
             **self._acceptance.stats(),
@@ -160,25 +155,18 @@ class Scheduler:
     def schedule(self) -> ScheduledBatch | None:
         """Form the next step; return None where nothing can run before the step in flight is committed, or at all."""
         assert len(self._in_flight) < MAX_STEPS_IN_FLIGHT, "scheduled before an earlier batch was committed"
-        queues = self._queues
-        running = [state for state in queues.running if not state.is_ending]
+        running = [state for state in self._queues.running if not state.is_ending]
         if self.chooser is not None:
             decodes = [state for state in running if state.is_decoding]
             num_judged = sum(
                 state.sampler is not SamplerVariant.GENERAL and state.request.params.guided is None for state in decodes
             )
             self.num_drafts = self.chooser.choose(len(decodes), num_judged)
-        draft = BatchDraft(self._config.max_num_batched_tokens, self.num_drafts)
-        # A request that ends with the step in flight gives its blocks back at the commit: no need to take another's.
-        all_found_room = self._continue_decodes(running, draft, may_preempt=len(running) == len(queues.running))
-        self._continue_prefills(running, draft)
-        if all_found_room:
-            # Otherwise the blocks just freed belong to those still running, not to who lost them.
-            self._admit_waiting(draft)
+        draft = self._former.form(running, self.num_drafts)
         if not draft.states:
             return None
         self._step += 1
-        batch = draft.seal(self._step, queues.rows.drain_released(), may_be_guided=self._num_guided > 0)
+        batch = draft.seal(self._step, self._queues.rows.drain_released(), may_be_guided=self._num_guided > 0)
         self._in_flight.append(_Formed(batch, draft.states, self._num_made))
         self._num_made = self.num_drafts or 0
         return batch
@@ -216,74 +204,6 @@ class Scheduler:
                 if update.finish_reason is not None:
                     self._end(state)
         return updates
-
-    def _continue_decodes(self, running: list[RequestState], draft: BatchDraft, *, may_preempt: bool) -> bool:
-        """Feed the decodes; return whether blocks were free for all of them. Without them one preempts, or waits.
-
-        A victim comes later in order, so none is in the draft already; what it has left to do is a prefill.
-        """
-        all_found_room = True
-        num_drafts = self.num_drafts or 0
-        for state in running:
-            if not state.is_decoding:
-                continue
-            if draft.num_tokens_left <= num_drafts:
-                break
-            # The drafts that are fed, and as many that the drafter makes behind them, for its own keys and values.
-            num_needed = state.num_computed_tokens + 1 + 2 * num_drafts
-            if num_needed > state.table.num_slots:
-                num_blocks = len(state.table.block_ids)
-                # The output's last token is only sampled. What is drafted past it is for nobody, but drafts that are
-                # fed stand beside tokens that count, which must not meet with the null block: it may hold anything.
-                num_needed = min(num_needed, state.max_num_tokens - 1 + num_drafts)
-                if not self._cache.grow(state.table, num_needed):
-                    all_found_room = False
-                    if not (may_preempt and self._preempt_for(state, num_needed)):
-                        continue
-                if len(state.table.block_ids) > num_blocks:
-                    draft.append_blocks(state, num_blocks)
-            draft.feed(state)
-        return all_found_room
-
-    def _continue_prefills(self, running: list[RequestState], draft: BatchDraft) -> None:
-        if len(draft.states) == len(running):
-            return  # all of them decode, and are in the draft
-        for state in running:
-            if draft.num_tokens_left == 0:
-                return
-            if state.row >= 0 and not state.is_decoding:
-                draft.feed(state)
-
-    def _admit_waiting(self, draft: BatchDraft) -> None:
-        queues = self._queues
-        while draft.num_tokens_left > 0 and queues.waiting and queues.rows.num_free > 0:
-            state = queues.waiting.first
-            reuse_prefix = state.may_reuse_prefix
-            num_computed_tokens = self._cache.open(
-                state.table, state.token_ids, reuse_prefix=reuse_prefix, num_ahead=self.num_drafts or 0
-            )
-            if num_computed_tokens is None:
-                return
-            if reuse_prefix and not state.was_admitted:
-                self._cache.count_lookup(
-                    num_prompt_tokens=state.num_prompt_tokens, num_cached_tokens=num_computed_tokens
-                )
-            if self.num_drafts:
-                # Room for what the drafter writes behind the prompt: where it is lacking, the first drafts are worse.
-                self._cache.grow(state.table, min(state.num_tokens + self.num_drafts, state.max_num_tokens - 1))
-            queues.admit(state, num_computed_tokens)
-            draft.admit(state)
-            draft.feed(state)
-
-    def _preempt_for(self, state: RequestState, num_needed: int) -> bool:
-        """Take blocks for so many of the request's tokens; return False where it was itself the last in order."""
-        while not self._cache.grow(state.table, num_needed):
-            victim = self._queues.running.last
-            self._queues.preempt(victim)
-            self._num_preemptions += 1
-            if victim is state:
-                return False
-        return True
 
     def _end(self, state: RequestState) -> None:
         del self._requests[state.request.request_id]
