@@ -28,5 +28,10 @@ class RotaryEmbedding(nn.Module):
 
     def forward(self, positions: torch.Tensor) -> Rotation:
         """Return the rotation of heads at ``positions`` [num_tokens] int64, without a norm."""
-        cos, sin = self.table.index_select(0, positions).split(1, dim=1)
-        return Rotation(cos=cos, sin=sin)
+        return rotation_by(self.table.index_select(0, positions))
+
+
+def rotation_by(angles: torch.Tensor) -> Rotation:
+    """Return the rotation by rows of a table, [num_tokens, 2, rotary_dim], without a norm."""
+    cos, sin = angles.split(1, dim=1)
+    return Rotation(cos=cos, sin=sin)

@@ -10,13 +10,13 @@ from torch import nn
 
 from legato.attention.protocol import AttentionContext, AttentionLayer
 from legato.kernels.argmax import argmax
-from legato.kernels.paired_norms import paired_norms
+from legato.kernels.head_inputs import Normed, head_inputs
 from legato.kernels.rotary import Rotation
 from legato.layers.embedding import Embedding
 from legato.layers.linear import Linear, PackedLinear
 from legato.layers.mlp import GatedMLP
 from legato.layers.norm import RMSNorm
-from legato.layers.rotary import RotaryEmbedding
+from legato.layers.rotary import RotaryEmbedding, rotation_by
 from legato.loading.draft_head_config import DraftHeadConfig
 from legato.models.causal_lm import attention_layer
 
@@ -59,12 +59,19 @@ class Eagle3Layer(nn.Module):
         embedding: Embedding,
         token_ids: torch.Tensor,
         residual: torch.Tensor,
-        rotation: Rotation,
+        positions: torch.Tensor,
+        rotary: RotaryEmbedding,
         context: AttentionContext,
     ) -> torch.Tensor:
         """Add both blocks to ``residual`` [num_tokens, hidden_size] in place; return it."""
-        inputs = paired_norms(token_ids, embedding.weight, self.input_layernorm.terms, residual, self.hidden_norm.terms)
-        residual = self.self_attn(residual, inputs, rotation, context)
+        inputs, angles = head_inputs(
+            token_ids,
+            Normed(embedding.weight, self.input_layernorm.terms),
+            Normed(residual, self.hidden_norm.terms),
+            positions,
+            rotary.table,
+        )
+        residual = self.self_attn(residual, inputs, rotation_by(angles), context)
         summed: torch.Tensor = self.mlp(residual, self.post_attention_layernorm)
         return summed
 
@@ -119,7 +126,7 @@ class Eagle3Head(nn.Module):
         ``embedding``: the head's own where it has one; ``next_ids`` [num_tokens] int64: of the token after each of
         ``positions`` [num_tokens] int64.
         """
-        following: torch.Tensor = self.midlayer(embedding, next_ids, hidden, self.rotary(positions), context)
+        following: torch.Tensor = self.midlayer(embedding, next_ids, hidden, positions, self.rotary, context)
         return following
 
     def compute_logits(self, hidden: torch.Tensor) -> torch.Tensor:

@@ -16,15 +16,16 @@ from legato.kernels import (
     argmax_triton,
     draft_inputs_triton,
     early_start_triton,
+    head_inputs_triton,
     linear_triton,
     paged_attention_decode_triton,
-    paired_norms_triton,
     rms_norm_triton,
     rotary_triton,
     row_state_triton,
     silu_mul_triton,
 )
 from legato.kernels.acceptance import Accepted, Coins, Verified
+from legato.kernels.head_inputs import Normed
 from legato.kernels.linear import Norm
 from legato.kernels.linear_tilings import Tiling
 from legato.kernels.paged_attention_workspace import SplitWorkspace
@@ -36,9 +37,9 @@ MODULES = (
     acceptance_triton,
     argmax_triton,
     draft_inputs_triton,
+    head_inputs_triton,
     linear_triton,
     paged_attention_decode_triton,
-    paired_norms_triton,
     rms_norm_triton,
     rotary_triton,
     row_state_triton,
@@ -114,9 +115,10 @@ def rotate() -> None:
     rotary_triton.rotate_and_store(empty(3, 12, 64), rotation, cache, cache, empty(3, dtype=torch.int64))
 
 
-def pair() -> None:
-    norm, token_ids = Norm(empty(576), 1e-5), empty(3, dtype=torch.int64)
-    paired_norms_triton.paired_norms(token_ids, empty(96, 576), norm, empty(3, 576), norm)
+def head() -> None:
+    norm = Norm(empty(576), 1e-5)
+    vectors = Normed(empty(96, 576), norm), Normed(empty(3, 576), norm)
+    head_inputs_triton.head_inputs(numbers(3), *vectors, numbers(3), empty(50, 2, 64))
 
 
 def cases() -> Iterator[tuple[str, Callable[[], object]]]:
@@ -134,7 +136,7 @@ def cases() -> Iterator[tuple[str, Callable[[], object]]]:
     yield "which coins stand", lambda: accept(by_coins=True)
     yield "inputs of passes", passes
     yield "norm", lambda: rms_norm_triton.rms_norm(empty(3, 576), empty(576), 1e-5)
-    yield "token and state", pair
+    yield "inputs of a draft head", head
     yield "gate", lambda: silu_mul_triton.silu_mul(empty(3, 1024))
     yield "rotation", rotate
     last = numbers(4), numbers(4), numbers(4), row_state(), 8

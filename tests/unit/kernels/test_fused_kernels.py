@@ -12,9 +12,9 @@ triton = pytest.importorskip("triton", reason="Triton is not installed")
 if not triton.knobs.runtime.interpret:
     pytest.skip("Triton compiles kernels for a GPU in this process", allow_module_level=True)
 
-from legato.kernels import paired_norms_triton, rms_norm_triton, silu_mul_triton
+from legato.kernels import head_inputs_triton, rms_norm_triton, silu_mul_triton
+from legato.kernels.head_inputs import Normed, head_inputs_reference
 from legato.kernels.linear import Norm
-from legato.kernels.paired_norms import paired_norms_reference
 from legato.kernels.rms_norm import rms_norm_reference
 from legato.kernels.silu_mul import silu_mul_reference
 
@@ -55,12 +55,18 @@ def test_the_norm_takes_rows_that_lie_apart(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("rows", "size"), [(1, 64), (3, 576), (2, 100)])
-def test_a_token_and_a_state_side_by_side_equal_their_reference(rows: int, size: int, dtype: torch.dtype) -> None:
+def test_what_a_draft_head_reads_equals_its_reference(rows: int, size: int, dtype: torch.dtype) -> None:
     embedding, token_ids = draw(11, size, dtype=dtype, scale=0.1), torch.tensor([10, 0, 7])[:rows]
     hidden = draw(rows, 2 * size, dtype=dtype, scale=3.0)[:, size:]
     norms = Norm(draw(size, dtype=dtype), 1e-5), Norm(draw(size, dtype=dtype), 1e-2)
-    given = token_ids, embedding, norms[0], hidden, norms[1]
-    assert_close(paired_norms_triton.paired_norms(*given), paired_norms_reference(*given))
+    positions, table = torch.tensor([4, 19, 0])[:rows], draw(20, 2, 12, dtype=dtype)
+    given = token_ids, Normed(embedding, norms[0]), Normed(hidden, norms[1]), positions, table
+    (paired, angles), (expected, expected_angles) = (
+        head_inputs_triton.head_inputs(*given),
+        head_inputs_reference(*given),
+    )
+    assert_close(paired, expected)
+    assert torch.equal(angles, expected_angles)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -53,8 +53,8 @@ def test_each_border_of_a_round_is_one_launch(num_reqs: int, synthetic: bool, tm
         "_requests": {"uniform_inputs": 1},
         "_target": {"aten::embedding": 1, "aten::index_select": 1, "aten::copy_": 3, "rms_norm": 1},
         "_accept": {"argmax": 1, "accept": 1},
-        "_extend": {"paired_norms": 1, "aten::index_select": 1, **gathered},
+        "_extend": {"head_inputs": 1, **gathered},
         "_propose": {"draft_inputs": 1, "aten::index_select": 1, "advance": 1},
         "draft": {"argmax": 3},
-        "_advance": {"paired_norms": 2, "aten::index_select": 2},
+        "_advance": {"head_inputs": 2},
     }
