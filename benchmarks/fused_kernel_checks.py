@@ -11,8 +11,8 @@ from legato.config.model import ModelConfig, RopeConfig
 from legato.kernels.acceptance import Accepted, Coins, Verified, accept, accept_reference
 from legato.kernels.argmax import argmax, argmax_reference
 from legato.kernels.draft_inputs import draft_inputs, draft_inputs_reference
+from legato.kernels.head_inputs import Normed, head_inputs, head_inputs_reference
 from legato.kernels.linear import Norm
-from legato.kernels.paired_norms import paired_norms, paired_norms_reference
 from legato.kernels.rms_norm import rms_norm, rms_norm_reference
 from legato.kernels.rotary import HeadNorm, Rotation, rotate_and_store, rotate_and_store_reference
 from legato.kernels.row_state import (
@@ -61,8 +61,11 @@ def small_checks(width: Width, dtype: torch.dtype) -> Iterator[dict[str, object]
         label = f"{width.name}, {num_rows} rows, {dtype}"
         yield verdict(f"rms_norm, {label}", rms_norm(hidden, weight, 1e-5), rms_norm_reference(hidden, weight, 1e-5))
         token_ids = torch.arange(num_rows, device=hidden.device) * 3 % 300
-        pair = token_ids, draw(300, width.hidden, dtype=dtype), Norm(weight, 1e-5), hidden, Norm(weight, 1e-6)
-        yield verdict(f"paired_norms, {label}", paired_norms(*pair), paired_norms_reference(*pair))
+        embedding = Normed(draw(300, width.hidden, dtype=dtype), Norm(weight, 1e-5))
+        states, table = Normed(hidden, Norm(weight, 1e-6)), draw(300, 2, width.head_dim, dtype=dtype)
+        forms = (form(token_ids, embedding, states, token_ids, table) for form in (head_inputs, head_inputs_reference))
+        for found, expected in zip(*forms, strict=True):
+            yield verdict(f"head_inputs, {label}", found, expected)
         gate_up = draw(num_rows, 2 * width.inner, dtype=dtype)
         yield verdict(f"silu_mul, {label}", silu_mul(gate_up), silu_mul_reference(gate_up))
         for norm in (None, head_norm(width, dtype)):
