@@ -18,6 +18,7 @@ from legato.observability.request_timing import RequestTiming
 from legato.server import chat, completions, openapi, operations, profiling, tokenizing, ui_routes
 from legato.server.admission import Admission
 from legato.server.auth import OPEN_PATHS, RequireApiKey
+from legato.server.body_reader import BodyReader
 from legato.server.errors import ApiError, handle
 from legato.server.live import Broadcaster
 from legato.server.parsers.registry import MessageStyle
@@ -40,6 +41,7 @@ def create_app(llm: AsyncLLM, options: ServerOptions) -> FastAPI:
         llm=llm,
         options=options,
         admission=Admission(llm.config.scheduler.max_queue),
+        bodies=BodyReader(options.max_body_bytes),
         speller=TokenText(llm.tokenizer),
         metrics=metrics,
         live=Broadcaster(llm),

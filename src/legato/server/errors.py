@@ -82,9 +82,9 @@ def api_error(error: Exception) -> ApiError:
             return ApiError(500, "the server failed on this request", kind=SERVER, code="internal_error")
 
 
-def overloaded(message: str) -> ApiError:
-    """Return the refusal of a server whose queue is full."""
-    headers = {"Retry-After": str(RETRY_AFTER_S)}
+def overloaded(message: str, more_headers: Mapping[str, str] | None = None) -> ApiError:
+    """Return the refusal of a server that holds as much as it may."""
+    headers = {"Retry-After": str(RETRY_AFTER_S)} | dict(more_headers or {})
     return ApiError(503, message, kind=SERVER, code="queue_full", headers=headers)
 
 

@@ -10,6 +10,7 @@ from legato.config.server import ServerOptions
 from legato.engine.async_engine import AsyncLLM
 from legato.observability.metrics import Metrics
 from legato.server.admission import Admission
+from legato.server.body_reader import BodyReader
 from legato.server.errors import ApiError
 from legato.server.live import Broadcaster
 from legato.server.parsers.registry import MessageStyle
@@ -23,6 +24,7 @@ class ServerState:
     llm: AsyncLLM
     options: ServerOptions
     admission: Admission
+    bodies: BodyReader
     speller: TokenText
     metrics: Metrics
     live: Broadcaster

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 import pytest
 from starlette.requests import ClientDisconnect, Request
 
-from legato.server.body import read
+from legato.server.body_reader import FULL_BODIES, BodyReader
 from legato.server.disconnect import while_connected
 from legato.server.errors import ApiError
 from legato.server.sse import EventStream, error_event
@@ -29,6 +29,11 @@ def part(body, *, more=True):
     return {"type": "http.request", "body": body, "more_body": more}
 
 
+async def read(request, limit):
+    async with BodyReader(limit).read(request) as data:
+        return data
+
+
 GONE = {"type": "http.disconnect"}
 
 
@@ -44,6 +49,26 @@ def test_a_body_over_the_limit_is_refused_after_the_rest_of_it_has_been_taken():
             await read(request, 3)
         assert caught.value.status == 413
         assert await request.receive() == GONE
+
+    asyncio.run(asyncio.wait_for(run(), 1))
+
+
+def test_bodies_that_are_too_much_together_are_refused_until_others_have_been_dealt_with():
+    bodies = BodyReader(3)
+
+    def full():
+        return a_request(part(b"abc", more=False), GONE)
+
+    async def run():
+        async with AsyncExitStack() as held:
+            for _ in range(FULL_BODIES):
+                await held.enter_async_context(bodies.read(full()))
+            with pytest.raises(ApiError) as caught:
+                await held.enter_async_context(bodies.read(full()))
+            assert caught.value.status == 503
+            assert caught.value.headers.keys() == {"Retry-After", "Connection"}
+        async with bodies.read(full()) as data:
+            assert data == b"abc"
 
     asyncio.run(asyncio.wait_for(run(), 1))
 
