@@ -4,7 +4,6 @@ Every running request gets one token per step, each step begins when the one bef
 costs the core nothing. The processor is kept busy only at the end of a step, for a sleep is not exact.
 """
 
-import os
 import time
 from dataclasses import replace
 
