@@ -116,6 +116,7 @@ def paced_row(streams: int, step_ms: float, seconds: float) -> PacedRow:
 def stepped_ms(streams: int, steps: int) -> float:
     """Return how long a step of the core takes in this process."""
     import paced_core
+
     from legato.flow.request import Request
     from legato.flow.sampling_params import SamplingParams
 

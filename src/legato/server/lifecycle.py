@@ -10,6 +10,7 @@ the engine dies           every request ends with an error; ``/health`` tells of
 """
 
 import asyncio
+import gc
 import logging
 import signal
 import socket
@@ -84,6 +85,8 @@ class _Lifecycle:
 
     async def _serve(self, llm: AsyncLLM) -> int:
         app = create_app(llm, self._options)
+        gc.collect()
+        gc.freeze()  # a collection between two tokens need not look through all that the server is made of
         state: ServerState = app.state.legato
         http = self._http = _Http(app, self._options, state.metrics.connection_dropped)
         http.should_exit = self._told_to_end.is_set()  # by a signal that came with the engine's last word
