@@ -14,6 +14,8 @@ from legato.graphs.modes import GraphPolicy
 from legato.results.rows_file import read_rows_file
 
 Run = Callable[..., Ended]
+ASKED = ((), ("--chat",))
+"""By text, and by chat."""
 
 
 @pytest.fixture
@@ -66,17 +68,19 @@ def test_backends_that_disagree_end_with_1_and_the_difference_is_named(
 
 
 def test_a_server_gives_the_answers_of_the_engine_in_process(run: Run, small: list[str], tiny_model: Path) -> None:
-    [alone] = json.loads(run(*small, "--json").out)
+    alone = [json.loads(run(*small, "--json", *chat).out)[0] for chat in ASKED]
     options = EngineOptions(model=str(tiny_model), served_model_name="tiny", max_num_seqs=2, graph_policy="none")
     with running_server(options, factory=REAL, api_key=KEY) as server:
         asked = ["--num-shots", "1", "--max-tokens", "12", "--base-url", f"{server.url}/v1"]
-        [served] = json.loads(run(*asked, "--api-key", KEY, "--concurrency", "3", "--json").out)
+        with_key = (*asked, "--api-key", KEY, "--concurrency", "3", "--json")
+        served = [json.loads(run(*with_key, *chat).out)[0] for chat in ASKED]
         refused = run(*asked)
-    assert (served["engine"], served["model"]) == ("server", "tiny")
-    same = ("accuracy_strict", "accuracy_flexible", "num_invalid", "num_without_mark", "num_questions")
-    assert {name: served[name] for name in same} == {name: alone[name] for name in same}
-    tokens = [row["output_tok_per_s"] * row["seconds"] for row in (alone, served)]
+    assert {(row["engine"], row["model"]) for row in served} == {("server", "tiny")}
+    same = ("case", "accuracy_strict", "accuracy_flexible", "num_invalid", "num_without_mark", "num_questions")
+    assert [[row[name] for name in same] for row in served] == [[row[name] for name in same] for row in alone]
+    tokens = [[row["total_tok_per_s"] * row["seconds"] for row in rows] for rows in (alone, served)]
     assert tokens[0] == pytest.approx(tokens[1])
+    assert tokens[0][0] != pytest.approx(tokens[0][1]), "a chat has other prompts"
     assert (refused.code, "401" in refused.err) == (2, True)
     assert run(*asked).code == 2, "nobody listens there any more"
 

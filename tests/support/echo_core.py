@@ -31,7 +31,7 @@ class EchoCore(scripted_core.ScriptedCore):
 
     def _advance(self, request: Request) -> RequestUpdate:
         outputs = self._outputs[request.request_id]
-        token = answer(request.prompt_token_ids)[len(outputs)]
+        token = self.answer(request.prompt_token_ids)[len(outputs)]
         outputs.append(token)
         self._generated += 1
         finish: FinishReason | None = FinishReason.STOP if token == END else None
@@ -47,11 +47,10 @@ class EchoCore(scripted_core.ScriptedCore):
             finish_reason=finish,
         )
 
-
-def answer(prompt: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the tokens that answer ``prompt``: the last message's, less those that the prompt has of them; an end."""
-    starts = [place for place, token in enumerate(prompt) if token == START]
-    end = prompt.index(END, starts[-2])
-    message = prompt[starts[-2] + 1 + len("user\n") : end]
-    begun = prompt[starts[-1] + 1 + len("assistant\n") :]
-    return (*(message[len(begun) :] if message[: len(begun)] == begun else message), END)
+    def answer(self, prompt: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the tokens that answer: the last message's, less those that the prompt has of them; an end."""
+        starts = [place for place, token in enumerate(prompt) if token == START]
+        end = prompt.index(END, starts[-2])
+        message = prompt[starts[-2] + 1 + len("user\n") : end]
+        begun = prompt[starts[-1] + 1 + len("assistant\n") :]
+        return (*(message[len(begun) :] if message[: len(begun)] == begun else message), END)

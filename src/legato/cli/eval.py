@@ -41,6 +41,9 @@ class Gsm8kOptions:
     )
     num_shots: int = option(5, "Worked examples before each question.", panel=QUESTIONS)
     shots_seed: int = option(1234, "Seed of the draws of examples; the default is the harness's.", panel=QUESTIONS)
+    chat: bool = option(
+        False, "Ask in the model's chat format; worked examples are turns of the conversation.", panel=QUESTIONS
+    )
     max_tokens: int = option(256, "Tokens of each answer at most.", panel=QUESTIONS)
     base_url: str | None = option(
         None, "Ask this server instead of an engine in this process.", metavar="URL", panel=QUESTIONS
@@ -129,18 +132,23 @@ def _questions(data: Path, what: Gsm8kOptions) -> "Questions":
     return Questions(
         questions=questions,
         prompts=task.prompts(
-            questions, examples, num_shots=what.num_shots, among=what.examples is None, seed=what.shots_seed
+            questions,
+            examples,
+            num_shots=what.num_shots,
+            among=what.examples is None,
+            seed=what.shots_seed,
+            chat=what.chat,
         ),
         max_tokens=what.max_tokens,
-        case=f"gsm8k-{what.num_shots}-shot",
+        case=f"gsm8k-{what.num_shots}-shot" + ("-chat" if what.chat else ""),
     )
 
 
 def _of_server(what: Gsm8kOptions, engine: EngineOptions, asked: "Questions", console: Console) -> "EvalRow":
-    from legato.eval.openai_server import CompletionsServer, ask
+    from legato.eval.openai_server import OpenAIServer, ask
 
     assert what.base_url is not None
-    server = CompletionsServer(what.base_url, model=engine.served_model_name, api_key=what.api_key)
+    server = OpenAIServer(what.base_url, model=engine.served_model_name, api_key=what.api_key)
     with answering(console, len(asked.questions), server.model) as progress:
         return ask(server, asked, concurrency=what.concurrency, progress=progress)
 

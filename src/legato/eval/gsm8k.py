@@ -17,6 +17,10 @@ STOP = ("Question:", "</s>", "<|im_end|>")
 SHOTS_SEED = 1234
 """With which the harness draws examples."""
 
+Messages = tuple[dict[str, str], ...]
+"""A conversation: each message with ``role`` and ``content``."""
+Prompt = str | Messages
+
 _STRICT = re.compile(r"#### (-?[0-9.,]+)")
 _FLEXIBLE = re.compile(r"(-?[$0-9.,]{2,})|(-?[0-9]+)")
 _IGNORED = (re.compile(","), re.compile(r"\$"), re.compile(r"(?s).*#### "), re.compile(r"\.$"))
@@ -54,19 +58,26 @@ def read_questions(path: Path) -> list[Question]:
 
 
 def prompts(
-    questions: Sequence[Question], pool: Sequence[Question], *, num_shots: int, among: bool, seed: int = SHOTS_SEED
-) -> list[str]:
+    questions: Sequence[Question],
+    pool: Sequence[Question],
+    *,
+    num_shots: int,
+    among: bool,
+    seed: int = SHOTS_SEED,
+    chat: bool = False,
+) -> list[Prompt]:
     """Return one prompt per question, with ``num_shots`` examples that are drawn from ``pool`` anew for each.
 
-    ``among``: the questions are of the pool themselves, and none is its own example. Raises ConfigError for a pool
-    that is too small.
+    ``among``: the questions are of the pool themselves, and none is its own example. ``chat``: each prompt is a
+    conversation, in which the examples are turns before. Raises ConfigError for a pool that is too small.
     """
     wanted = num_shots + among if num_shots else 0
     if wanted > len(pool):
         details = {"requested": f"--num-shots {num_shots}", "found": f"{len(pool)} examples", "limit": wanted}
         raise ConfigError("there are too few examples to draw from", details)
     draw = random.Random(seed)
-    return [_prompt(question, draw.sample(pool, wanted), num_shots) for question in questions]
+    spelled = _conversation if chat else _text
+    return [spelled(question, _examples(question, draw.sample(pool, wanted), num_shots)) for question in questions]
 
 
 def match(text: str) -> Match:
@@ -93,9 +104,17 @@ def _question(path: Path, number: int, line: str) -> Question:
     return Question(question=question, answer=answer)
 
 
-def _prompt(question: Question, drawn: Sequence[Question], num_shots: int) -> str:
-    examples = [example for example in drawn if example != question][:num_shots]
+def _examples(question: Question, drawn: Sequence[Question], num_shots: int) -> list[Question]:
+    return [example for example in drawn if example != question][:num_shots]
+
+
+def _text(question: Question, examples: Sequence[Question]) -> str:
     return "".join(f"{_asked(example)} {example.answer}\n\n" for example in examples) + _asked(question)
+
+
+def _conversation(question: Question, examples: Sequence[Question]) -> Messages:
+    turns = [turn for one in examples for turn in (("user", _asked(one)), ("assistant", one.answer))]
+    return tuple({"role": role, "content": content} for role, content in [*turns, ("user", _asked(question))])
 
 
 def _asked(question: Question) -> str:

@@ -8,6 +8,7 @@ from legato.engine.input_processor import InputProcessor
 from legato.engine.output_processor import OutputKind, OutputProcessor
 from legato.errors import EngineDeadError, QueueFullError
 from legato.eval.answers import Answer, Progress
+from legato.eval.gsm8k import Prompt
 from legato.flow.request import Request
 from legato.flow.request_output import RequestOutput
 from legato.flow.sampling_params import SamplingParams
@@ -24,13 +25,14 @@ class EngineUnderTest:
         self._num_asked = 0
 
     def answer(
-        self, prompts: Sequence[str], params: SamplingParams, progress: Progress = lambda *_: None
+        self, prompts: Sequence[Prompt], params: SamplingParams, progress: Progress = lambda *_: None
     ) -> list[Answer]:
         """Return one answer per prompt, all of them handed over at once.
 
         Raises RequestError before anything runs for a prompt that cannot be served, EngineDeadError for one that fails.
         """
-        outputs, timings = self._run([self._request(prompt, params) for prompt in prompts], progress)
+        requests = [self._request(self.prompt_token_ids(prompt), params) for prompt in prompts]
+        outputs, timings = self._run(requests, progress)
         return [_answer(output, timings[request_id]) for request_id, output in outputs.items()]
 
     def scores_after(self, token_ids: Sequence[Sequence[int]], num_best: int) -> list[TokenLogprobs]:
@@ -40,13 +42,15 @@ class EngineUnderTest:
         outputs, _ = self._run([self._request(ids, params) for ids in token_ids], lambda *_: None)
         return [output.outputs[0].logprobs[0] for output in outputs.values()]
 
-    def prompt_token_ids(self, prompt: str) -> tuple[int, ...]:
-        """Return a prompt as the engine reads it."""
-        return self._input.token_ids(prompt)
+    def prompt_token_ids(self, prompt: Prompt) -> tuple[int, ...]:
+        """Return a prompt as the engine reads it, a conversation by the model's chat template; raises RequestError."""
+        if isinstance(prompt, str):
+            return self._input.token_ids(prompt)
+        return self._input.token_ids(self._input.chat_prompt(prompt), add_special_tokens=False)
 
-    def _request(self, prompt: str | Sequence[int], params: SamplingParams) -> Request:
+    def _request(self, token_ids: Sequence[int], params: SamplingParams) -> Request:
         self._num_asked += 1
-        [request] = self._input.process(f"eval-{self._num_asked}", prompt, params)
+        [request] = self._input.process(f"eval-{self._num_asked}", token_ids, params)
         return request
 
     def _run(

@@ -1,19 +1,21 @@
-"""Questions for a server with OpenAI's completions interface. Owns the requests over HTTP and their limit at once."""
+"""Questions for a server with OpenAI's interface. Owns the requests over HTTP and their limit at once."""
 
 import asyncio
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import httpx
 
 from legato.errors import ConfigError, RequestError
 from legato.eval.answers import Answer, Progress
+from legato.eval.gsm8k import Prompt
 from legato.eval.questions import Questions
 from legato.eval.row import EvalRow, row
 
 
-class CompletionsServer:
+class OpenAIServer:
     """A server at ``base_url``, with or without its ``/v1``.
 
     ``model`` None: the first that the server lists.
@@ -32,34 +34,34 @@ class CompletionsServer:
         Raises ConfigError where the server cannot be reached, RequestError where it refuses a question.
         """
         body = {"model": self.model, "max_tokens": asked.max_tokens, "temperature": 0.0, "stop": list(asked.stop)}
-        bodies = [body | {"prompt": prompt} for prompt in asked.prompts]
-        return asyncio.run(self._answer(bodies, concurrency, progress))
+        asks = [_Ask.of(prompt, body) for prompt in asked.prompts]
+        return asyncio.run(self._answer(asks, concurrency, progress))
 
-    async def _answer(self, bodies: Sequence[dict[str, Any]], concurrency: int, progress: Progress) -> list[Answer]:
+    async def _answer(self, asks: "Sequence[_Ask]", concurrency: int, progress: Progress) -> list[Answer]:
         free = asyncio.Semaphore(concurrency)
         num_done = num_tokens = 0
         limits = httpx.Limits(max_connections=concurrency)
         async with httpx.AsyncClient(headers=self._headers, timeout=self._timeout, limits=limits) as client:
 
-            async def ask(body: dict[str, Any]) -> Answer:
+            async def answered(ask: _Ask) -> Answer:
                 nonlocal num_done, num_tokens
                 async with free:
-                    answer = await self._completion(client, body)
+                    answer = await self._one(client, ask)
                 num_done, num_tokens = num_done + 1, num_tokens + answer.num_output_tokens
                 progress(num_done, num_tokens)
                 return answer
 
-            return list(await asyncio.gather(*map(ask, bodies)))
+            return list(await asyncio.gather(*map(answered, asks)))
 
-    async def _completion(self, client: httpx.AsyncClient, body: dict[str, Any]) -> Answer:
+    async def _one(self, client: httpx.AsyncClient, ask: "_Ask") -> Answer:
         started = time.perf_counter()
         try:
-            response = await client.post(f"{self._root}/completions", json=body)
+            response = await client.post(f"{self._root}/{ask.route}", json=ask.body)
         except httpx.HTTPError as error:
             raise _unreachable(self._root, error) from error
         value = _value(response)
         return Answer(
-            text=value["choices"][0]["text"],
+            text=ask.text(value["choices"][0]),
             num_prompt_tokens=value["usage"]["prompt_tokens"],
             num_output_tokens=value["usage"]["completion_tokens"],
             latency_s=time.perf_counter() - started,
@@ -74,7 +76,26 @@ class CompletionsServer:
         return model
 
 
-def ask(server: CompletionsServer, asked: Questions, *, concurrency: int, progress: Progress) -> EvalRow:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ask:
+    """One question on its way: to the chat route where it is a conversation."""
+
+    route: str
+    body: dict[str, Any]
+
+    @classmethod
+    def of(cls, prompt: Prompt, body: dict[str, Any]) -> "_Ask":
+        if isinstance(prompt, str):
+            return cls(route="completions", body=body | {"prompt": prompt})
+        return cls(route="chat/completions", body=body | {"messages": prompt})
+
+    def text(self, choice: dict[str, Any]) -> str:
+        """Return what a choice says; a message may say nothing."""
+        text = choice["message"]["content"] if "message" in choice else choice["text"]
+        return text or ""
+
+
+def ask(server: OpenAIServer, asked: Questions, *, concurrency: int, progress: Progress) -> EvalRow:
     """Ask a server everything and judge its answers."""
     started = time.perf_counter()
     answers = server.answer(asked, concurrency=concurrency, progress=progress)

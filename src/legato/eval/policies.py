@@ -20,6 +20,7 @@ from legato.engine.progress import BuildProgress
 from legato.engine.resolve import resolve
 from legato.eval.answers import Answer, Progress
 from legato.eval.differences import Comparison, TokenIds, departures, judged
+from legato.eval.gsm8k import Prompt
 from legato.eval.in_process import EngineUnderTest
 from legato.eval.questions import Questions
 from legato.eval.row import EvalRow, row
@@ -134,7 +135,7 @@ class _Run:
         return Comparison(compared_with=reference, differences=found)
 
 
-def _warm_up(engine: EngineUnderTest, prompt: str) -> None:
+def _warm_up(engine: EngineUnderTest, prompt: Prompt) -> None:
     """Let kernels be compiled before the clock runs, and forget the prompt again."""
     engine.answer([prompt], SamplingParams(temperature=0.0, max_tokens=_WARM_UP_TOKENS))
     engine.core.reset_prefix_cache()

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from legato.eval.gsm8k import STOP, Question
+from legato.eval.gsm8k import STOP, Prompt, Question
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -11,7 +11,7 @@ class Questions:
     """One prompt per question, answered greedily."""
 
     questions: Sequence[Question]
-    prompts: Sequence[str]
+    prompts: Sequence[Prompt]
     max_tokens: int
     case: str
     """Name in rows: what is asked, and with how many examples."""

@@ -22,6 +22,15 @@ def test_without_examples_a_prompt_is_the_question_alone() -> None:
     assert prompts(POOL[:1], [], num_shots=0, among=False) == ["Question: What is 0 and 0?\nAnswer:"]
 
 
+def test_in_a_chat_the_same_examples_are_turns_before_the_question() -> None:
+    [conversation] = prompts(POOL[:1], POOL[5:6], num_shots=1, among=False, chat=True)
+    assert conversation == (
+        {"role": "user", "content": "Question: What is 5 and 5?\nAnswer:"},
+        {"role": "assistant", "content": "It is 10.\n#### 10"},
+        {"role": "user", "content": "Question: What is 0 and 0?\nAnswer:"},
+    )
+
+
 def test_no_question_is_its_own_example() -> None:
     for question, prompt in zip(POOL, prompts(POOL, POOL, num_shots=7, among=True), strict=True):
         assert prompt.count("Question:") == 8
