@@ -30,6 +30,16 @@ class Goodput:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Fairness:
+    """How alike requests got on: tokens per second of each, from its sending to its last token."""
+
+    slowest_tok_per_s: float
+    fastest_tok_per_s: float
+    ratio: float
+    """The fastest over the slowest; of requests of one length that are open together, 1 is fair."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Lateness:
     """What the client itself added, in milliseconds."""
 
@@ -68,6 +78,7 @@ class Figures:
     itl_ms: Latencies | None
     e2e_ms: Latencies | None
     goodput: Goodput | None
+    fairness: Fairness | None = None
     client: Lateness | None
 
 
@@ -96,6 +107,7 @@ def figures(result: LoadResult, targets_ms: Mapping[str, float]) -> Figures:
         itl_ms=_latencies(gap for record in good for gap in record.gaps_s),
         e2e_ms=_latencies(record.e2e_s for record in good if record.token_times),
         goodput=_goodput(result, targets_ms, seconds) if targets_ms else None,
+        fairness=_fairness(good),
         client=_lateness(result),
     )
 
@@ -142,6 +154,14 @@ def peak_output_tok_per_s(records: Iterable[RequestRecord], started: float, wind
 def _goodput(result: LoadResult, targets_ms: Mapping[str, float], seconds: float) -> Goodput:
     kept = sum(keeps_to(record, targets_ms) for record in result.records)
     return Goodput(targets_ms=dict(targets_ms), requests_per_s=kept / seconds, share=kept / max(1, len(result.records)))
+
+
+def _fairness(records: Iterable[RequestRecord]) -> Fairness | None:
+    speeds = [record.output_tokens / record.e2e_s for record in records if record.token_times and record.output_tokens]
+    if not speeds:
+        return None
+    slowest, fastest = min(speeds), max(speeds)
+    return Fairness(slowest_tok_per_s=slowest, fastest_tok_per_s=fastest, ratio=fastest / slowest)
 
 
 def _lateness(result: LoadResult) -> Lateness | None:

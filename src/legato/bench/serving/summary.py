@@ -46,6 +46,7 @@ MEASURES = (
     Measure(label="peak output throughput (tok/s)", path="peak_output_tok_per_s", more_is_better=True),
     Measure(label="total throughput (tok/s)", path="total_tok_per_s", more_is_better=True),
     Measure(label="peak concurrent requests", path="peak_concurrency", digits=0),
+    Measure(label="fastest request over slowest", path="fairness.ratio", more_is_better=False),
     *_latency("TTFT", "ttft_ms"),
     *_latency("TPOT", "tpot_ms"),
     *_latency("ITL", "itl_ms"),

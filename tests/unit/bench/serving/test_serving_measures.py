@@ -56,8 +56,16 @@ def test_one_token_has_no_time_per_token() -> None:
     assert found.e2e_ms.median == found.ttft_ms.median == pytest.approx(500)
 
 
+def test_fairness_is_the_fastest_request_over_the_slowest_waiting_included() -> None:
+    found = figures(result(FAST, SLOW, FAILED), {})
+    assert found.fairness.fastest_tok_per_s == pytest.approx(3 / 0.3)
+    assert found.fairness.slowest_tok_per_s == pytest.approx(5 / 1.5)
+    assert found.fairness.ratio == pytest.approx(3.0)
+
+
 def test_nothing_that_succeeded_is_a_row_too() -> None:
     found = figures(result(FAILED), {"ttft": 200.0})
+    assert found.fairness is None
     assert (found.completed, found.requests_per_s, found.ttft_ms, found.goodput.share) == (0, 0.0, None, 0.0)
     nothing = figures(result(seconds=0.0, unfinished=3), {"ttft": 200.0})
     assert (nothing.num_requests, nothing.requests_per_s, nothing.client, nothing.goodput.share) == (3, 0.0, None, 0.0)
