@@ -3,10 +3,12 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
-import torch
+from typing import TYPE_CHECKING
 
 from legato.errors import RequestError
+
+if TYPE_CHECKING:  # importing it takes seconds, which a process without a model can do without
+    import torch
 
 
 class DeviceProfiler:
@@ -17,6 +19,8 @@ class DeviceProfiler:
 
     def start(self) -> None:
         """Begin a recording; raises RequestError where one is running."""
+        import torch
+
         if self._running is not None:
             raise RequestError("a profile is being recorded already")
         self._running = torch.profiler.profile(activities=torch.profiler.supported_activities())

@@ -64,6 +64,7 @@ class AsyncLLM:
         self._outputs = OutputProcessor(tokenizer)
         self._threads = ThreadPoolExecutor(max_workers=TOKENISING_THREADS, thread_name_prefix="tokenise")
         self._guide_threads = ThreadPoolExecutor(max_workers=WAITING_THREADS, thread_name_prefix="guide")
+        self._threads_ended = False
 
     @classmethod
     async def start(cls, options: EngineOptions, *, factory: str = DEFAULT_FACTORY) -> "AsyncLLM":
@@ -120,12 +121,12 @@ class AsyncLLM:
         if params.guided is not None:
             await self._check_guide(params.guided)
         shown, requests = await self._in_thread(prepare)
-        stream = self._client.submit(requests)
         self._outputs.add(user_id, requests, prompt=shown, kind=kind)
         try:
-            async for updates in stream:
+            async for updates in self._client.submit(requests):
                 processed = self._outputs.process(updates)
-                self._client.abort(processed.abort)
+                if processed.abort:
+                    self._client.abort(processed.abort)
                 for timing in processed.timings:
                     self.on_timing(timing)
                 for output in processed.outputs:
@@ -185,6 +186,7 @@ class AsyncLLM:
     async def shutdown(self, *, drain: bool = False, timeout_s: float | None = None) -> None:
         """End the engine: after its open requests, or at once. Requests cut short raise EngineDeadError."""
         await self._client.shutdown(drain=drain, timeout_s=timeout_s)
+        self._threads_ended = True
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._guide_threads.shutdown(wait=False, cancel_futures=True)
 
@@ -223,11 +225,23 @@ class AsyncLLM:
         """Raise RequestError for a guide without a grammar; nobody's text waits for a slow one."""
         grammars = self._inputs.grammars
         if not grammars.submit(guide).done():
-            loop = asyncio.get_running_loop()
-            await loop.run_in_executor(self._guide_threads, grammars.check, guide)
+            await self._in_thread(lambda: grammars.check(guide), self._guide_threads)
 
-    async def _in_thread(self, work: Callable[[], Result]) -> Result:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+    async def _in_thread(self, work: Callable[[], Result], threads: ThreadPoolExecutor | None = None) -> Result:
+        """Return what ``work`` gives, by default in a tokenising thread; raises EngineDeadError after the end."""
+        if self._threads_ended:
+            raise _shut_down()
+        try:
+            return await asyncio.get_running_loop().run_in_executor(threads or self._threads, work)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise _shut_down() from None  # nobody has left: the work was still waiting for its thread
+
+
+def _shut_down() -> EngineDeadError:
+    return EngineDeadError("the engine has been shut down")
 
 
 def _unobserved(_: RequestTiming) -> None:

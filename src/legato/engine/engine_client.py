@@ -7,9 +7,7 @@ import asyncio
 import contextlib
 import itertools
 import shutil
-import signal
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Sequence
@@ -20,9 +18,9 @@ import zmq
 import zmq.asyncio
 
 from legato.config.engine import EngineConfig
-from legato.config.environment import with_search_path
 from legato.config.options import EngineOptions
 from legato.engine import wire
+from legato.engine.engine_spawn import death, spawn
 from legato.engine.update_stream import UpdateStream
 from legato.errors import EngineDeadError, LegatoError, RequestError
 from legato.flow.request import Request
@@ -32,8 +30,10 @@ from legato.observability.records import StepRecord
 from legato.observability.stats import EngineStats
 
 DEFAULT_FACTORY = "legato.engine.bootstrap:build_engine"
-LAST_WORDS_S = 0.1
-"""After the process has ended, how long its last messages are waited for."""
+LAST_WORD_S = 5.0
+"""How long the last message of a process that has ended by itself is waited for: it has been sent."""
+LAST_TOKENS_S = 0.1
+"""How long what a killed process may have sent is waited for: nobody knows what that is."""
 STOP_S = 5.0
 """How long a process told to end at once may take before it is killed: about one step."""
 
@@ -57,6 +57,7 @@ class EngineClient:
         self._query_ids = itertools.count()
         self._ready: asyncio.Future[EngineConfig] = loop.create_future()
         self._ended: asyncio.Future[None] = loop.create_future()
+        self._said_all = asyncio.Event()
         self._cause: LegatoError | None = None
         self._stopping = False
         self._receiver = loop.create_task(self._receive())
@@ -73,7 +74,7 @@ class EngineClient:
         client = None
         try:
             socket.bind(address)
-            client = cls(_spawn(address), socket)
+            client = cls(spawn(address), socket)
             client._send(wire.Start(factory, options))
             client.config = await client._ready
         except BaseException:
@@ -100,8 +101,8 @@ class EngineClient:
         if taken:
             raise RequestError("the request id is in use", {"requested": taken[0]}, param="request_id")
         stream = UpdateStream(requests)
+        self._send(wire.Add(tuple(requests)))  # first: what cannot be written out must not stay behind as open
         self._streams.update(dict.fromkeys(stream.request_ids, stream))
-        self._send(wire.Add(tuple(requests)))
         return stream
 
     def abort(self, request_ids: Sequence[str]) -> None:
@@ -188,6 +189,8 @@ class EngineClient:
         except Exception as error:  # what cannot be read would leave requests waiting for ever; end them all instead
             self._cause = wire.ErrorReport.of(error).to_error()
             self._process.kill()
+        finally:
+            self._said_all.set()  # or nobody listens any more
 
     def _handle(self, event: wire.Event) -> None:
         match event:
@@ -205,9 +208,13 @@ class EngineClient:
             ):
                 self._answer(query_id, reply)
             case wire.Ready(config):
-                self._ready.set_result(config)
+                if not self._ready.done():  # the start may have been cancelled
+                    self._ready.set_result(config)
             case wire.Fatal(error):
                 self._cause = error.to_error()
+                self._said_all.set()
+            case wire.Ended():
+                self._said_all.set()
 
     def _answer(self, query_id: int, reply: object) -> None:
         # Whoever asked may have been cancelled: gone already, or with a cancelled future and still to run once more.
@@ -234,9 +241,17 @@ class EngineClient:
             loop.call_soon_threadsafe(lambda: loop.create_task(self._on_exit(code)))
 
     async def _on_exit(self, code: int) -> None:
-        await asyncio.sleep(LAST_WORDS_S)
+        # The process and its messages come by different ways: an end may be noticed before what was said before it.
+        limit = LAST_WORD_S if code in wire.TOLD_CODES else LAST_TOKENS_S
+        try:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._said_all.wait(), limit)
+        finally:  # whoever waits for the end must hear of it even where the loop ends now and cancels this task
+            self._tell_the_end(code)
+
+    def _tell_the_end(self, code: int) -> None:
         self._receiver.cancel()
-        error = _death(code, self._cause)
+        error = death(code, self._cause)
         if not self._stopping:
             self.error = error
         if not self._ready.done():
@@ -248,22 +263,8 @@ class EngineClient:
         self._ended.set_result(None)
 
 
-def _spawn(address: str) -> "subprocess.Popen[bytes]":
-    # The child finds modules where this process does; -P keeps its working directory out of that.
-    environment = with_search_path(path or str(Path.cwd()) for path in sys.path)
-    command = [sys.executable, "-P", "-m", "legato.engine.engine_process", address]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)
-
-
 async def _discard(client: EngineClient | None, socket: zmq.asyncio.Socket) -> None:
     if client is None:
         socket.context.destroy(linger=0)
     else:
         await client.kill()
-
-
-def _death(code: int, cause: LegatoError | None) -> EngineDeadError:
-    if cause is not None:
-        return EngineDeadError(f"the engine process has ended: {cause.summary}", cause.details)
-    found = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-    return EngineDeadError("the engine process has ended", {"found": found, "more": "its last lines on standard error"})

@@ -22,6 +22,7 @@ from legato.config.engine import EngineConfig
 from legato.config.options import EngineOptions
 from legato.device.profiler import DeviceProfiler
 from legato.engine import wire
+from legato.engine.engine_spawn import PARENTS_SIGNALS
 from legato.errors import LegatoError, RequestError
 from legato.flow.request import Request
 from legato.flow.request_update import RequestUpdate
@@ -162,11 +163,12 @@ def _serve(socket: "zmq.Socket[bytes]") -> int:
         gc.freeze()  # a collection between two steps need not look through all that the engine is made of
         socket.send(wire.encode(wire.Ready(core.config)))
         EngineLoop(core, socket).run()
+        socket.send(wire.encode(wire.Ended()))
     except Exception as error:  # whatever it is, the frontend must hear of it: nobody else can tell its clients
         if not isinstance(error, LegatoError):
             traceback.print_exc()
         socket.send(wire.encode(wire.Fatal(wire.ErrorReport.of(error))))
-        return 1
+        return wire.FATAL_CODE
     return 0
 
 
@@ -178,9 +180,9 @@ def _build(command: wire.Command) -> Core:
 
 
 def _leave_signals_to_the_parent() -> None:
-    # Ctrl-C and service managers signal the whole group; the parent decides whether running requests are finished.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for number in PARENTS_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, PARENTS_SIGNALS)  # held back since the start; forgotten now
 
 
 def _end_with_the_parent() -> None:

@@ -18,6 +18,11 @@ from legato.observability.live_view import LiveView
 from legato.observability.records import StepRecord
 from legato.observability.stats import EngineStats
 
+FATAL_CODE = 70
+"""How a process ends that has said why. An interpreter that fails by itself ends with another code."""
+TOLD_CODES = (0, FATAL_CODE)
+"""How a process ends that has sent its last message."""
+
 
 class ErrorReport(msgspec.Struct, frozen=True):
     """An error on its way to the other process, there to be raised again as what it was."""
@@ -167,14 +172,18 @@ class ProfileReply(msgspec.Struct, frozen=True, tag=True):
 
 
 class Fatal(msgspec.Struct, frozen=True, tag=True):
-    """The engine cannot go on; the process ends after this message."""
+    """The engine cannot go on: the last message of its process, which ends with FATAL_CODE."""
 
     error: ErrorReport
 
 
+class Ended(msgspec.Struct, frozen=True, tag=True):
+    """The engine was told to end: the last message of its process, which ends with code 0."""
+
+
 Command = Start | Add | Abort | AskStats | AskSteps | AskGraphs | AskLive | StartProfile | StopProfile | Shutdown
 """Frontend -> engine process."""
-Event = Ready | Updates | Rejected | StatsReply | StepsReply | GraphsReply | LiveReply | ProfileReply | Fatal
+Event = Ready | Updates | Rejected | StatsReply | StepsReply | GraphsReply | LiveReply | ProfileReply | Fatal | Ended
 """Engine process -> frontend."""
 
 _encoder = msgspec.msgpack.Encoder()

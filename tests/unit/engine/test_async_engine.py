@@ -1,5 +1,6 @@
 import asyncio
 import os
+import threading
 import time
 from contextlib import aclosing
 from unittest.mock import patch
@@ -8,7 +9,7 @@ import pytest
 from tiny_model import write_tiny_model
 
 from legato.config.options import EngineOptions
-from legato.engine.async_engine import AsyncLLM, Conversation
+from legato.engine.async_engine import TOKENISING_THREADS, AsyncLLM, Conversation
 from legato.engine.output_processor import OutputKind
 from legato.errors import EngineDeadError, ModelNotFoundError, RequestError
 from legato.flow.request_update import FinishReason
@@ -161,3 +162,28 @@ def test_a_dead_engine_is_an_error_for_open_and_new_requests(model):
 def test_a_model_that_is_not_there_is_the_error_it_is():
     with pytest.raises(ModelNotFoundError):
         with_llm("/nowhere/at/all", None)
+
+
+def test_what_still_waits_for_a_thread_at_the_end_is_told_of_it(model):
+    async def body(llm):
+        let_go = threading.Event()
+        encode = llm.tokenizer.encode
+
+        def encode_later(text, **options):
+            let_go.wait()
+            return encode(text, **options)
+
+        llm.tokenizer.encode = encode_later
+        asked = [asyncio.create_task(collect(llm, "abc")) for _ in range(TOKENISING_THREADS + 2)]
+        left = asked.pop()
+        await asyncio.sleep(0)
+        await llm.shutdown()
+        left.cancel()
+        let_go.set()
+        ends = await asyncio.gather(left, *asked, return_exceptions=True)
+        assert isinstance(ends[0], asyncio.CancelledError)
+        assert [type(end) for end in ends[1:]] == [EngineDeadError] * (TOKENISING_THREADS + 1)
+        with pytest.raises(EngineDeadError):
+            await llm.tokenize("abc")
+
+    with_llm(model, body)

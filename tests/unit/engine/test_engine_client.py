@@ -1,4 +1,5 @@
 import asyncio
+import json
 import os
 import shutil
 import signal
@@ -10,10 +11,12 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
+import zmq
 from scripted_core import CRASH_TOKEN, REFUSED_TOKEN
 
 from legato.config.options import EngineOptions
-from legato.engine.engine_client import EngineClient
+from legato.engine import wire
+from legato.engine.engine_client import LAST_TOKENS_S, EngineClient
 from legato.errors import EngineDeadError, RequestError, WeightsError
 from legato.flow.request import Request
 from legato.flow.request_update import FinishReason
@@ -42,7 +45,7 @@ def with_client(body, *, model="scripted", step_s="0.002"):
         with patch.dict(os.environ, SCRIPTED_STEP_S=step_s):
             client = await EngineClient.start(EngineOptions(model=model), factory=FACTORY)
         try:
-            return await asyncio.wait_for(body(client), 30)
+            return await asyncio.wait_for(body(client), 120)
         finally:
             await client.shutdown()
 
@@ -74,7 +77,9 @@ def test_requests_answers_and_queries_cross_the_process_border():
 
 def test_a_question_given_up_while_its_answer_is_read_harms_nothing():
     async def body(client):
-        for turns in range(12):  # of the loop, after the answer has arrived: in one of them it is read as the question is dropped
+        for turns in range(
+            12
+        ):  # of the loop, after the answer has arrived: in one of them it is read as the question is dropped
             question = asyncio.create_task(client.stats())
             await asyncio.sleep(0)
             time.sleep(0.02)
@@ -94,7 +99,9 @@ def test_a_refused_request_raises_what_the_core_raised_and_harms_no_other():
             await collect(refused)
         assert caught.value.param == "prompt"
         assert len(await collect(good)) == 3
-        assert client.error is None
+        with pytest.raises(UnicodeEncodeError):
+            client.submit([a_request("half of a pair: \ud800")])
+        assert (client.error, client.num_open) == (None, 0)
 
     with_client(body)
 
@@ -110,17 +117,84 @@ def test_an_error_while_starting_arrives_as_what_it_was(model, error, text):
 
 def test_a_process_that_ends_before_it_speaks_is_an_error_and_not_a_wait(monkeypatch):
     monkeypatch.setattr(sys, "executable", shutil.which("false"))
-    start = time.monotonic()
     with pytest.raises(EngineDeadError, match="exit code 1"):
         with_client(None)
-    assert time.monotonic() - start < 1
+
+
+@pytest.fixture
+def engine_that(monkeypatch, tmp_path):
+    """Put a script in the place of every engine process; its fourth argument is the address."""
+    interpreter = sys.executable
+
+    def replace(*lines):
+        script = tmp_path / "engine"
+        script.write_text("\n".join((f"#!{interpreter} -SE", "import os, signal, sys", *lines)) + "\n")
+        script.chmod(0o700)
+        monkeypatch.setattr(sys, "executable", str(script))
+
+    return replace
+
+
+def test_the_last_word_of_a_process_counts_though_its_end_is_noticed_first(engine_that, tmp_path):
+    address = tmp_path / "address"
+    engine_that(
+        f"open('{address}.part', 'w').write(sys.argv[4])",
+        f"os.rename('{address}.part', '{address}')",
+        f"sys.exit({wire.FATAL_CODE})",
+    )
+
+    async def run():
+        starting = asyncio.create_task(EngineClient.start(EngineOptions(), factory=FACTORY))
+        while not address.exists():
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(3 * LAST_TOKENS_S)
+        with zmq.Context() as context, context.socket(zmq.DEALER) as process:
+            process.connect(address.read_text())
+            process.send(wire.encode(wire.Fatal(wire.ErrorReport.of(WeightsError("lm_head is missing")))))
+            with pytest.raises(WeightsError, match="lm_head is missing"):
+                await starting
+
+    asyncio.run(run())
+
+
+def test_a_loop_that_ends_just_after_the_process_waits_for_nothing_that_it_has_cancelled(engine_that, tmp_path):
+    began = tmp_path / "began"
+    engine_that(f"os.mkdir({str(began)!r})", f"sys.exit({wire.FATAL_CODE})")
+
+    async def run():
+        starting = asyncio.create_task(EngineClient.start(EngineOptions(), factory=FACTORY))
+        while not began.exists():
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(3 * LAST_TOKENS_S)  # the end is noticed, and a last word waited for
+        return starting
+
+    assert asyncio.run(run()).cancelled()
+
+
+def test_signals_are_held_back_from_a_process_that_has_not_yet_left_them_to_its_parent(engine_that, tmp_path):
+    held = tmp_path / "held"
+    engine_that(
+        f"open({str(held)!r}, 'w').write(repr(sorted(map(int, signal.pthread_sigmask(signal.SIG_BLOCK, ())))))",
+        "sys.exit(1)",
+    )
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    with pytest.raises(EngineDeadError):
+        with_client(None)
+    assert {int(signal.SIGINT), int(signal.SIGTERM)} <= set(json.loads(held.read_text()))
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
+
+
+def test_a_signal_without_a_name_is_told_by_its_number(engine_that):
+    engine_that("os.kill(os.getpid(), 40)")
+    with pytest.raises(EngineDeadError, match="signal 40"):
+        with_client(None)
 
 
 def test_cancelling_the_start_ends_the_process():
     async def run():
         others = children()
         starting = asyncio.create_task(EngineClient.start(EngineOptions(), factory="slow_core:build"))
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(0)  # the process is begun before anything is waited for
         [engine] = children() - others
         starting.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -135,23 +209,22 @@ def children() -> set[int]:
     return {int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split() if alive(int(child))}
 
 
-def test_a_killed_process_ends_all_requests_within_a_second():
+def test_a_killed_process_ends_all_requests_soon():
     async def body(client):
         streams = [client.submit([a_request(str(number), max_tokens=200)]) for number in range(3)]
-        await anext(aiter(streams[0]))
+        await anext(streams[0])
         os.kill(client.pid, signal.SIGKILL)
-        start = time.monotonic()
-        for stream in streams:
-            with pytest.raises(EngineDeadError, match="SIGKILL"):
-                await collect(stream)
-        assert time.monotonic() - start < 1.0
+        async with asyncio.timeout(5):  # a fraction of a second as a rule
+            for stream in streams:
+                with pytest.raises(EngineDeadError, match="SIGKILL"):
+                    await collect(stream)
         assert client.error is not None
         with pytest.raises(EngineDeadError):
             client.submit([a_request("late")])
         with pytest.raises(EngineDeadError):
             await client.stats()
 
-    with_client(body, step_s="0.02")
+    with_client(body, step_s="0.1")
 
 
 def test_an_error_in_a_step_reaches_every_open_request():
@@ -170,7 +243,7 @@ def test_an_error_in_a_step_reaches_every_open_request():
 def test_draining_finishes_what_runs_and_takes_nothing_new():
     async def body(client):
         running = client.submit([a_request("a", max_tokens=20)])
-        ending = asyncio.create_task(client.shutdown(drain=True, timeout_s=10))
+        ending = asyncio.create_task(client.shutdown(drain=True, timeout_s=60))
         assert len(await collect(running)) == 20
         with pytest.raises(EngineDeadError, match="shutting down"):
             client.submit([a_request("b")])
@@ -213,7 +286,7 @@ def test_the_process_ends_when_its_parent_is_killed(tmp_path):
         assert parent.stdout is not None
         child = int(parent.stdout.readline())
         parent.kill()
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while alive(child) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not alive(child)

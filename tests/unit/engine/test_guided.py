@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from tiny_model import write_tiny_model
 
 from legato.config.options import EngineOptions
 from legato.engine.core import EngineCore
+from legato.engine.grammars import COMPILING_THREADS
 from legato.engine.llm import LLM
 from legato.errors import QueueFullError, RequestError
 from legato.flow.guide import MAX_GUIDE_CHARACTERS, Guide
@@ -275,6 +277,9 @@ def test_requests_whose_grammar_is_compiling_are_held_counted_and_can_be_aborted
     core = llm.core
     requests = [request_of(llm, name, guided(Guide.regex(PATTERN))) for name in "abc"]
     fresh = LLM(options(folder, max_queue=2)).core  # has compiled nothing yet
+    let_go = threading.Event()
+    for _ in range(COMPILING_THREADS):
+        guides(fresh).grammars._threads.submit(let_go.wait)
     fresh.add(requests[0])
     fresh.add(requests[1])
     assert guides(fresh).num_compiling == 2
@@ -285,6 +290,7 @@ def test_requests_whose_grammar_is_compiling_are_held_counted_and_can_be_aborted
         fresh.add(requests[2])
     [ended] = fresh.abort(["a"])
     assert ended.finish_reason is FinishReason.ABORT
+    let_go.set()
     tokens: list[int] = []
     while fresh.has_work:
         tokens += [token for update in fresh.step() for token in update.token_ids]
