@@ -52,5 +52,10 @@ def check_extras(extras: dict[str, Any]) -> None:
             continue
         if field not in NEUTRAL:
             raise ApiError(400, f"{field}: there is no such field", param=field, code="unknown_field")
-        if value is not None and not any(value == neutral for neutral in NEUTRAL[field]):
+        if value is not None and not any(_same(value, neutral) for neutral in NEUTRAL[field]):
             raise ApiError(400, f"{field}: this value is not supported", param=field, code="unsupported_value")
+
+
+def _same(value: Any, neutral: Any) -> bool:
+    # In JSON, true is not the number 1.
+    return value == neutral and isinstance(value, bool) == isinstance(neutral, bool)

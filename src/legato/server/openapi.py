@@ -4,10 +4,10 @@ Names and types are those of the classes that read bodies and write answers, so 
 Ranges are not among them: they depend on the model, and whoever leaves them is refused with the range.
 """
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Depends, Request
 from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 from starlette.responses import Response
@@ -22,7 +22,7 @@ from legato.server.operations import Health, Model, ModelList, Steps, Version
 from legato.server.profiling import Profile
 from legato.server.requests import Body, ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
 from legato.server.responses import Chat, ChatChunk, Completion
-from legato.server.state import state_of
+from legato.server.state import ServerState, state_of
 from legato.server.tokenizing import Detokenized, Tokenized
 
 BODIES: tuple[type[Body], ...] = (CompletionBody, ChatBody, TokenizeBody, DetokenizeBody)
@@ -45,10 +45,10 @@ router = APIRouter()
 
 
 @router.get("/openapi.json", include_in_schema=False)
-async def openapi(request: Request) -> Response:
+async def openapi(request: Request, state: Annotated[ServerState, Depends(state_of)]) -> Response:
     """Return the description of this server."""
-    keyed = state_of(request).options.api_key is not None
-    return Response(msgspec.json.encode(document(request.app.routes, keyed=keyed)), media_type="application/json")
+    described = document(request.app.routes, keyed=state.options.api_key is not None)
+    return Response(msgspec.json.encode(described), media_type="application/json")
 
 
 def document(routes: list[BaseRoute], *, keyed: bool) -> dict[str, Any]:
@@ -58,9 +58,10 @@ def document(routes: list[BaseRoute], *, keyed: bool) -> dict[str, Any]:
     for path, operations in document["paths"].items():
         for operation in operations.values():
             operation["responses"].pop("422", None)  # FastAPI's own; here it is a 400
-            if keyed and path not in OPEN_PATHS:
-                operation["security"] = [{"key": []}]
-                operation["responses"] |= {str(status): told for status, told in refused(401).items()}
+            locked = keyed and path not in OPEN_PATHS
+            operation["security"] = [{"key": []}] if locked else []
+            refusals = refused(401, 431) if locked else refused(431)
+            operation["responses"] |= {str(status): told for status, told in refusals.items()}
     if keyed:
         components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
     return document | {"components": components}
