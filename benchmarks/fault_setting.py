@@ -26,11 +26,13 @@ class Setting:
 
     model: str
     quick: bool
+    options: tuple[str, ...] = ()
+    """Of ``legato serve``, for every server."""
 
     @contextmanager
     def serving(self, *options: str, command: Sequence[str] = COMMAND) -> Iterator[Server]:
         """Start a server of the model."""
-        with serving(["--model", self.model, *options], command=command) as server:
+        with serving(["--model", self.model, *self.options, *options], command=command) as server:
             yield server
 
     def size(self, full: int, quick: int) -> int:

@@ -1,6 +1,6 @@
 """Planted faults: each harms a server of its own, sees what its clients see, and looks whether it recovers.
 
-    python benchmarks/faults.py [--only NAME …] [--quick] [--model MODEL] [--save FILE]
+    python benchmarks/faults.py [--only NAME …] [--quick] [--model MODEL] [--save FILE] [-- SERVE OPTIONS]
 
 Prints a line for each fault and exits with code 1 if anything that must hold did not.
 """
@@ -66,8 +66,9 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="fewer connections and less patience")
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--save", type=Path, help="where to write the result")
+    parser.add_argument("serve", nargs="*", help="options of legato serve, behind --")
     options = parser.parse_args()
-    setting = Setting(model=options.model, quick=options.quick)
+    setting = Setting(model=options.model, quick=options.quick, options=tuple(options.serve))
     rows = [plant(name, setting) for name in options.only or FAULTS]
     if options.save is not None:
         command = portable_command(sys.argv[1:], program=("python", "benchmarks/faults.py"))
