@@ -73,6 +73,8 @@ class Broadcaster:
         self._rows: deque[Row] = deque(maxlen=ROWS_KEPT)
         self._points: deque[Point] = deque(maxlen=POINTS_KEPT)
         self._report = b""
+        self._last_word = b""
+        """What ends every stream where the engine has ended."""
 
     @property
     def num_viewers(self) -> int:
@@ -97,6 +99,8 @@ class Broadcaster:
                 viewer.news.clear()
                 while viewer.behind or viewer.pending:
                     yield self._next(viewer)
+            if self._last_word:  # for a slow viewer and a late one too
+                yield self._last_word
         finally:
             await self._leave(viewer)
 
@@ -130,7 +134,7 @@ class Broadcaster:
                 self._publish(await self._source.live_view(seen=self._seen, most=ROWS_PER_POLL), whole=number == 0)
                 await asyncio.sleep(self._interval_s)
         except Exception as error:  # whatever it is, viewers hear of it instead of waiting for ever
-            self._send(_event("ended", {"error": str(error)}))
+            self._last_word = _event("ended", {"error": str(error)})
             self.close()
 
     def _publish_report(self, report: Mapping[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -144,3 +145,33 @@ def test_results_of_another_file_and_files_of_another_form_are_refused(tmp_path)
         ResultsFile(output)
     with pytest.raises(ConfigError, match="cannot be read"):
         list(read_lines(tmp_path / "missing"))
+
+
+def test_a_row_that_does_not_fit_on_the_disk_leaves_no_part_of_itself(tmp_path):
+    output = tmp_path / "out.jsonl"
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with ResultsFile(output) as results:
+        results.append(BatchRow(id="batch_req_1", custom_id="a"))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (output.stat().st_size + 10, limits[1]))
+        try:
+            with pytest.raises(ConfigError, match="row cannot be written"):
+                results.append(BatchRow(id="batch_req_2", custom_id="b"))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        results.append(BatchRow(id="batch_req_3", custom_id="c"))
+    with ResultsFile(output) as results:
+        assert list(results.done) == ["batch_req_1", "batch_req_3"]
+
+
+def test_a_run_that_fails_itself_writes_down_no_answers_that_its_own_end_makes(tmp_path, model, monkeypatch):
+    monkeypatch.setenv("SCRIPTED_STEP_S", "0.05")
+    lines = (line("short", max_tokens=1), *(line(f"long {n}", max_tokens=200) for n in range(3)))
+    output = tmp_path / "out.jsonl"
+    job = BatchJob(input=written(tmp_path, *lines), output=output, max_concurrency=4, options=ServerOptions())
+
+    def broken(done, lines):
+        raise BrokenPipeError("the terminal is gone")
+
+    with pytest.raises(BrokenPipeError):
+        run_batch(job, EngineOptions(model=str(model), served_model_name="tiny"), broken, factory="scripted_core:build")
+    assert [json.loads(text)["custom_id"] for text in output.read_text().splitlines()] == ["short"]

@@ -66,7 +66,7 @@ def steps_of(events: list[tuple[str, dict]]) -> list[int]:
 
 
 def run(work):
-    return asyncio.run(asyncio.wait_for(work, 10))
+    return asyncio.run(asyncio.wait_for(work, 60))
 
 
 def test_ten_viewers_cost_the_engine_one_poll():
@@ -161,6 +161,21 @@ def test_viewers_are_told_that_the_engine_has_ended_and_their_streams_end(dies_a
     live = Broadcaster(CountingEngine(dies_at_poll=dies_at_poll), interval_s=INTERVAL_S)
     events = run(read(live, 100))
     assert events[-1] == ("ended", {"error": "the engine process has ended"})
+
+
+def test_a_slow_viewer_and_a_late_one_are_told_of_the_end_too():
+    engine = CountingEngine(dies_at_poll=PENDING_EVENTS + 5)
+
+    async def watch():
+        live = Broadcaster(engine, interval_s=INTERVAL_S)
+        async with aclosing(live.watch()) as slow:
+            parsed(await anext(slow))
+            fast = await read(live, 10**6)
+            return fast, parsed(b"".join([data async for data in slow])), await read(live, 1)
+
+    fast, slow, late = run(watch())
+    assert [name for name, _ in slow] == ["graphs", "snapshot", "ended"], "it was behind when the engine ended"
+    assert fast[-1] == slow[-1] == late[-1] == ("ended", {"error": "the engine process has ended"})
 
 
 def test_closing_ends_every_stream_and_lets_none_begin():

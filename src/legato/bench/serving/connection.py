@@ -15,6 +15,8 @@ import httpx
 
 from legato.errors import ConfigError
 
+UNANSWERED = "connection closed without an answer"
+
 
 class Receiver(Protocol):
     """Who takes in one response."""
@@ -49,7 +51,10 @@ class Connection(asyncio.Protocol):
         """Send a request whose response ``receiver`` takes in."""
         assert self._transport is not None and self._receiver is None, "one exchange at a time"
         self._receiver, self._status_seen, self.reusable = receiver, False, False
-        self._transport.write(request)
+        if self._transport.is_closing():  # lost since it was made, of which nobody would be told again
+            self._end(UNANSWERED)
+        else:
+            self._transport.write(request)
 
     def close(self) -> None:
         """Close the connection; a response that has not ended is given up without a word."""
@@ -74,7 +79,7 @@ class Connection(asyncio.Protocol):
         """End the response: whole, as far as HTTP goes, if its end is that of the connection."""
         self.reusable = False
         if exc is not None or not self._status_seen:
-            self._end(f"connection lost: {exc}" if exc else "connection closed without an answer")
+            self._end(f"connection lost: {exc}" if exc else UNANSWERED)
         else:
             self._end(None)
 

@@ -9,10 +9,9 @@ import re
 import signal
 import subprocess
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from legato.errors import EngineDeadError
 
@@ -76,10 +75,16 @@ class _Log:
 
 
 def _stop(process: "subprocess.Popen[str]") -> None:
-    """End the server and its engine: by SIGTERM, which drains; by SIGKILL where that takes too long."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
+    """End the server and its engine: by SIGTERM, which drains; by SIGKILL where that takes too long.
+
+    A second Ctrl-C, which ends the waiting, leaves no server behind either.
+    """
+    try:
         if process.poll() is None:
-            os.killpg(process.pid, number)
-            deadline = time.monotonic() + STOP_S
-            while process.poll() is None and time.monotonic() < deadline:
-                time.sleep(0.05)
+            os.killpg(process.pid, signal.SIGTERM)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(STOP_S)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()

@@ -45,11 +45,16 @@ class ResultsFile:
             raise
 
     def append(self, row: BatchRow) -> None:
-        """Add a row; it is on disk when this returns."""
+        """Add a row; it is on disk when this returns. Raises ConfigError where it cannot be, and then none of it is."""
         data = memoryview(msgspec.json.encode(row) + b"\n")
-        while data:
-            data = data[os.write(self._file, data) :]
-        os.fsync(self._file)
+        before = os.fstat(self._file).st_size
+        try:
+            while data:
+                data = data[os.write(self._file, data) :]
+            os.fsync(self._file)
+        except OSError as error:
+            os.ftruncate(self._file, before)  # another row behind a part of this one would be lost with it
+            raise self._error("a row cannot be written", error.strerror or str(error)) from error
         self.done[row.id] = row.custom_id
 
     def __enter__(self) -> Self:

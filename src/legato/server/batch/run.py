@@ -5,7 +5,7 @@ server would have given.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
@@ -96,9 +96,22 @@ async def _answer_all(
             lines = _missing(job, results)
             work = _Work(llm=llm, client=client, lines=lines, results=results, counts=counts, report=report)
             count = min(job.max_concurrency, llm.config.scheduler.max_queue)
-            await asyncio.gather(*(work.run() for _ in range(count)))
+            await _all_or_none([asyncio.ensure_future(work.run()) for _ in range(count)])
     finally:
         await llm.shutdown()
+
+
+async def _all_or_none(runs: Sequence[asyncio.Task[None]]) -> None:
+    """Wait for all; raise the first error once the others are cancelled.
+
+    Whoever went on beside the end of the engine would write that end down as the answer to its line.
+    """
+    try:
+        await asyncio.gather(*runs)
+    finally:
+        for run in runs:
+            run.cancel()
+        await asyncio.gather(*runs, return_exceptions=True)
 
 
 @dataclass(slots=True, kw_only=True)

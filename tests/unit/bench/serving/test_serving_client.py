@@ -1,19 +1,22 @@
 """The client against a server that is slow, fails, cuts streams and sends nonsense."""
 
+import asyncio
 import os
 import signal
 import threading
 import time
+from typing import ClassVar
 
 import pytest
 from scripted_http import CLOSE, DONE, OK, chunked, plain, scripted_server, stream, text_event, usage_event
 
 from legato.bench.serving.client import Target
+from legato.bench.serving.connection import Connection
 from legato.bench.serving.load import LoadResult, run_load
 from legato.bench.serving.prompt import Prompt
 from legato.bench.serving.record import RequestRecord
 
-SOON_S = 0.5
+SOON_S = 10.0
 """Beyond any delay between two threads, even on a busy machine."""
 
 
@@ -116,9 +119,9 @@ def test_a_server_that_falls_silent_is_given_up_but_a_slow_one_is_not() -> None:
     with scripted_server([OK, text_event("a"), 30.0]) as server:
         record = only(ask(server.url, stall_timeout_s=0.2))
     assert record.failure == "nothing came for 0.2 s"
-    assert 0.2 <= record.ended - record.sent < 2
-    with scripted_server(stream("a", "b", "c", "d", wait_s=0.2)) as server:
-        assert only(ask(server.url, stall_timeout_s=0.7)).failure is None
+    assert 0.2 <= record.ended - record.sent < SOON_S
+    with scripted_server(stream(*"abcdef", wait_s=0.3)) as server:
+        assert only(ask(server.url, stall_timeout_s=1.5)).failure is None
 
 
 def test_nobody_listening_is_a_failure_of_each_request() -> None:
@@ -126,6 +129,31 @@ def test_nobody_listening_is_a_failure_of_each_request() -> None:
         url = server.url
     result = ask(url, 3)
     assert [record.failure.split(":")[0] for record in result.records] == ["no connection"] * 3
+
+
+def test_a_connection_lost_before_its_first_request_is_a_failure_and_not_a_wait() -> None:
+    class Told(Connection):
+        lost: asyncio.Event
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            self.lost.set()
+
+    class Ends:
+        reasons: ClassVar[list[str | None]] = []
+
+        def on_end(self, reason: str | None) -> None:
+            self.reasons.append(reason)
+
+    async def run() -> None:
+        async with await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0) as server:
+            Told.lost = asyncio.Event()
+            _, connection = await asyncio.get_running_loop().create_connection(Told, *server.sockets[0].getsockname())
+            await Told.lost.wait()
+            connection.send(b"POST / HTTP/1.1\r\n\r\n", Ends())  # type: ignore[arg-type]
+
+    asyncio.run(run())
+    assert Ends.reasons == ["connection closed without an answer"]
 
 
 def test_connections_are_used_again_and_a_stale_one_is_replaced() -> None:
@@ -139,13 +167,13 @@ def test_connections_are_used_again_and_a_stale_one_is_replaced() -> None:
 
 
 def test_no_more_requests_than_allowed_are_open_at_once() -> None:
-    with scripted_server(stream("a", wait_s=0.02)) as server:
+    with scripted_server(stream("a", wait_s=0.1)) as server:
         result = ask(server.url, 12, max_concurrency=3)
         assert server.most_at_once == 3
     assert len(result.records) == 12
     waited = [record.sent - result.started for record in result.records]
-    assert max(waited) > 3 * 0.02, "three rounds came before"
-    assert sorted(record.late_s for record in result.records)[6] < 0.02, "waiting for a place is not being late"
+    assert max(waited) > 3 * 0.1, "three rounds came before"
+    assert sorted(record.late_s for record in result.records)[6] < 0.1, "waiting for a place is not being late"
     assert min(record.late_s for record in result.records) >= 0
 
 
