@@ -18,6 +18,7 @@ from torch.nn import functional
 from legato.kernels.linear import Norm, add_linear, gated_linear, linear
 from legato.kernels.rms_norm import rms_norm
 from legato.kernels.silu_mul import silu_mul
+from legato.kernels.token_lookups import token_lookups, token_lookups_reference
 
 
 def _linear(
@@ -63,6 +64,7 @@ TRACED_FORMS: dict[Callable[..., Any], Callable[..., Any]] = {
     gated_linear: _gated_linear,
     silu_mul: _silu_mul,
     rms_norm: _rms_norm,
+    token_lookups: token_lookups_reference,
 }
 
 

@@ -13,11 +13,12 @@ from torch import nn
 from legato.attention.protocol import AttentionContext, AttentionLayer
 from legato.config.model import ModelConfig
 from legato.kernels.rotary import Rotation
+from legato.kernels.token_lookups import token_lookups
 from legato.kvcache.spec import FullAttentionSpec, LayerGroup, SlidingWindowSpec
 from legato.layers.embedding import Embedding, LMHead
 from legato.layers.mlp import GatedMLP
 from legato.layers.norm import RMSNorm
-from legato.layers.rotary import RotaryEmbedding
+from legato.layers.rotary import RotaryEmbedding, rotation_by
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,8 +98,8 @@ class Decoder(nn.Module):
         auxiliary: AuxiliaryStates | None = None,
     ) -> torch.Tensor:
         """Map ``input_ids`` and ``positions`` [num_tokens] int64 to [num_tokens, hidden_size]."""
-        residual = self.embed_tokens(input_ids)
-        rotation = self.rotary(positions)
+        residual, angles = token_lookups(input_ids, self.embed_tokens.weight, positions, self.rotary.table)
+        rotation = rotation_by(angles)
         for index, layer in enumerate(self.layers):
             if auxiliary is not None:
                 auxiliary.keep(index, residual)

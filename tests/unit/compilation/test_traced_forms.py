@@ -9,6 +9,7 @@ from legato.kernels import linear as products
 from legato.kernels.linear import Norm
 from legato.kernels.rms_norm import rms_norm
 from legato.kernels.silu_mul import silu_mul
+from legato.kernels.token_lookups import token_lookups
 
 torch.manual_seed(0)
 ROWS, WEIGHT, BIAS = torch.randn(5, 16), torch.randn(24, 16), torch.randn(24)
@@ -18,6 +19,7 @@ CASES = {
     products.add_linear: [((torch.randn(5, 24), ROWS, WEIGHT), {}), ((torch.randn(5, 24), ROWS, WEIGHT, BIAS), {})],
     products.gated_linear: [((ROWS, WEIGHT), {"norm": NORM}), ((ROWS, WEIGHT, BIAS), {"norm": NORM})],
     silu_mul: [((ROWS,), {})],
+    token_lookups: [((torch.tensor([4, 0]), ROWS, torch.tensor([1, 1]), torch.randn(3, 2, 4)), {})],
     rms_norm: [((ROWS, *NORM), {}), ((torch.randn(3, 2, 16), *NORM), {})],
 }
 

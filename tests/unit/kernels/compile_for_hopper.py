@@ -23,6 +23,7 @@ from legato.kernels import (
     rotary_triton,
     row_state_triton,
     silu_mul_triton,
+    token_lookups_triton,
 )
 from legato.kernels.acceptance import Accepted, Coins, Verified
 from legato.kernels.head_inputs import Normed
@@ -44,6 +45,7 @@ MODULES = (
     rotary_triton,
     row_state_triton,
     silu_mul_triton,
+    token_lookups_triton,
 )
 
 
@@ -136,6 +138,8 @@ def cases() -> Iterator[tuple[str, Callable[[], object]]]:
     yield "which coins stand", lambda: accept(by_coins=True)
     yield "inputs of passes", passes
     yield "norm", lambda: rms_norm_triton.rms_norm(empty(3, 576), empty(576), 1e-5)
+    looked_up = numbers(3), empty(96, 576), numbers(3), empty(50, 2, 64)
+    yield "what tokens look up", lambda: token_lookups_triton.token_lookups(*looked_up)
     yield "inputs of a draft head", head
     yield "gate", lambda: silu_mul_triton.silu_mul(empty(3, 1024))
     yield "rotation", rotate

@@ -12,11 +12,12 @@ triton = pytest.importorskip("triton", reason="Triton is not installed")
 if not triton.knobs.runtime.interpret:
     pytest.skip("Triton compiles kernels for a GPU in this process", allow_module_level=True)
 
-from legato.kernels import head_inputs_triton, rms_norm_triton, silu_mul_triton
+from legato.kernels import head_inputs_triton, rms_norm_triton, silu_mul_triton, token_lookups_triton
 from legato.kernels.head_inputs import Normed, head_inputs_reference
 from legato.kernels.linear import Norm
 from legato.kernels.rms_norm import rms_norm_reference
 from legato.kernels.silu_mul import silu_mul_reference
+from legato.kernels.token_lookups import token_lookups_reference
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 
@@ -67,6 +68,15 @@ def test_what_a_draft_head_reads_equals_its_reference(rows: int, size: int, dtyp
     )
     assert_close(paired, expected)
     assert torch.equal(angles, expected_angles)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("size", "rotary_dim"), [(64, 16), (576, 64), (12, 96)])
+def test_what_is_looked_up_for_tokens_are_rows_of_the_tables(size: int, rotary_dim: int, dtype: torch.dtype) -> None:
+    embedding, angles = draw(11, size, dtype=dtype), draw(20, 2, rotary_dim, dtype=dtype)
+    given = torch.tensor([10, 0, 7]), embedding, torch.tensor([4, 19, 0]), angles
+    found, expected = token_lookups_triton.token_lookups(*given), token_lookups_reference(*given)
+    assert torch.equal(found[0], expected[0]) and torch.equal(found[1], expected[1])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
