@@ -8,10 +8,12 @@ import queue
 import re
 import signal
 import subprocess
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from types import FrameType
 
 from legato.errors import EngineDeadError
 
@@ -38,10 +40,28 @@ def running_server(command: Sequence[str], report: Callable[[str], None] = lambd
     )
     log = _Log(process)
     try:
-        yield log.address(report)
+        with _ending_by_sigterm():
+            yield log.address(report)
     finally:
         _stop(process)
         log.reader.join(STOP_S)
+
+
+@contextmanager
+def _ending_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM end this process by an exception, which stops the server. Only a main thread can ask for that."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, _: FrameType | None) -> None:
+        sys.exit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 class _Log:

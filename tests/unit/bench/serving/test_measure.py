@@ -1,6 +1,9 @@
 """Sweeps, repetitions, warm-up and a server of one's own, over scripted servers."""
 
 import math
+import os
+import signal
+import subprocess
 import sys
 
 import pytest
@@ -85,6 +88,22 @@ def test_a_server_of_ones_own_is_told_of_and_stopped() -> None:
     ) as url:
         assert url == "http://h:1"
     assert seen == ["loading", "serving m at http://h:1"]
+
+
+def test_a_measurement_that_is_terminated_leaves_no_server_behind() -> None:
+    server = "import os,sys,time; print('serving m at http://h:%d' % os.getpid(), file=sys.stderr); time.sleep(60)"
+    script = (
+        "import sys, time; from legato.bench.serving.own_server import running_server\n"
+        "with running_server([sys.executable, '-uc', sys.argv[1]]) as url: print(url, flush=True); time.sleep(60)"
+    )
+    command = [sys.executable, "-c", script, server]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as measuring:
+        assert measuring.stdout is not None
+        pid = int(measuring.stdout.readline().rpartition(":")[2])
+        measuring.terminate()
+        assert measuring.wait(30) == 128 + signal.SIGTERM
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
 
 
 def test_a_server_that_ends_instead_is_an_error_with_its_last_words() -> None:
