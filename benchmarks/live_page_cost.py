@@ -1,6 +1,7 @@
 """What watching the live page costs the server: throughput and processor time with viewers, beside those with none.
 
-    python benchmarks/live_page_cost.py [--viewers 10] [--streams 8] [--seconds 10] [--rounds 5] [-- SERVE OPTIONS]
+    python benchmarks/live_page_cost.py [--viewers 10] [--streams 8] [--seconds 10] [--rounds 5] [--save FILE.json]
+        [-- SERVE OPTIONS]
 
 A server of its own runs a closed loop of streams; rounds with and without viewers take turns, so that what else the
 machine does falls on both. Viewers read every byte and drop it, in a process of their own.
@@ -14,14 +15,20 @@ import asyncio
 import json
 import multiprocessing
 import re
+import shlex
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from statistics import median
 
 import httpx
 from served import Server, processor_seconds, serving
+
+from legato.results.place import this_commit, this_environment
+from legato.results.rows_file import write_rows
 
 SETTLE_S = 1.0
 
@@ -104,6 +111,7 @@ def main() -> None:
     parser.add_argument("--streams", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--save", type=Path, help="add the row to this result file")
     parser.add_argument("options", nargs="*", help="options of legato serve, behind --")
     given = parser.parse_args()
     alone: list[Round] = []
@@ -121,11 +129,18 @@ def main() -> None:
     idle = medians["alone"]["tokens_per_second"] == 0
     ratio = None if idle else medians["watched"]["tokens_per_second"] / medians["alone"]["tokens_per_second"]
     rounds = {"alone": [asdict(each) for each in alone], "watched": [asdict(each) for each in watched]}
-    print(
-        json.dumps(
-            {"viewers": given.viewers, "medians": medians, "throughput_ratio": ratio, "rounds": rounds}, indent=2
-        )
-    )
+    row = {
+        "case": f"viewers-{given.viewers}",
+        "viewers": given.viewers,
+        "streams": given.streams,
+        "medians": medians,
+        "throughput_ratio": ratio,
+        "rounds": rounds,
+    }
+    print(json.dumps(row, indent=2))
+    if given.save:
+        environment, command = this_environment("cpu"), shlex.join(["python", *sys.argv])
+        write_rows(given.save, [row], environment=environment, command=command, commit=this_commit(), append=True)
 
 
 if __name__ == "__main__":
