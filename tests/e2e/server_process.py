@@ -14,11 +14,13 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+import httpx
+
 from legato.config.options import EngineOptions
 from legato.config.server import ServerOptions
 
 SUPPORT = Path(__file__).parents[1] / "support"
-START_S = 60
+START_S = 180
 SCRIPT = """
 import json, sys
 from legato.config.options import EngineOptions
@@ -29,6 +31,8 @@ sys.exit(serve(EngineOptions(**engine), ServerOptions(**server), factory=factory
 """
 SCRIPTED = "scripted_core:build"
 KEY = "a secret key"
+CLIENT = httpx.Client(timeout=60)
+"""For every server: its connections are used again, and it waits longer than any busy machine takes."""
 REAL = "legato.engine.bootstrap:build_engine"
 
 
@@ -45,8 +49,11 @@ class Server:
         """Signal the server and its engine, as terminals and service managers do."""
         os.killpg(self.process.pid, number)
 
-    def exit_code(self, timeout: float = 15) -> int:
+    def exit_code(self, timeout: float = 60) -> int:
         return self.process.wait(timeout)
+
+    def has_logged(self, text: str) -> bool:
+        return any(text in line for line in self.lines)
 
     def engine_pid(self) -> int:
         """Find the engine among the server's child processes."""
@@ -97,8 +104,8 @@ def wait_for_url(server: Server) -> str:
     return url
 
 
-def eventually(condition, *, within: float = 5.0) -> bool:
-    """Return whether ``condition()`` becomes true in time."""
+def eventually(condition, *, within: float = 30.0) -> bool:
+    """Return whether ``condition()`` becomes true in time: as a rule at once, but on a busy machine nobody knows."""
     deadline = time.monotonic() + within
     while time.monotonic() < deadline:
         if condition():

@@ -11,7 +11,7 @@ from scripted_core import MAX_MODEL_LEN
 from server_process import eventually, running_server
 
 GET = b"GET /health HTTP/1.1\r\nHost: a\r\n"
-TIMEOUT_S = 0.4
+TIMEOUT_S = 0.8
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def connect(strict_server):
         sockets.append(connection)
         if receive_bytes is not None:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
-        connection.settimeout(10)
+        connection.settimeout(60)
         connection.connect((url.host, url.port))
         return connection
 
@@ -41,7 +41,9 @@ def connect(strict_server):
 
 
 def dropped(server, reason):
-    found = re.search(rf'connections_dropped_total{{reason="{reason}"}} (\S+)', httpx.get(f"{server.url}/metrics").text)
+    found = re.search(
+        rf'connections_dropped_total{{reason="{reason}"}} (\S+)', httpx.get(f"{server.url}/metrics", timeout=60).text
+    )
     return float(found[1]) if found else 0.0
 
 
@@ -83,7 +85,7 @@ def test_a_request_that_does_not_come_is_given_up(strict_server, connect, sent):
     began = time.monotonic()
     connection.sendall(sent)
     received = everything(connection)
-    assert TIMEOUT_S <= time.monotonic() - began < 8
+    assert TIMEOUT_S <= time.monotonic() - began < 30
     if b"200 OK" in received:
         received = received[received.index(b"HTTP/1.1 408") :]
     assert refusal(received) == (408, "slow_request")
@@ -149,7 +151,7 @@ def test_a_connection_too_many_is_refused_and_places_come_back(strict_server, co
     assert told.count((503, "queue_full")) in (10, 11)  # the last look at the metrics may hold one
     for connection in held:
         connection.close()
-    assert eventually(lambda: httpx.get(f"{strict_server.url}/health").status_code == 200)
+    assert eventually(lambda: httpx.get(f"{strict_server.url}/health", timeout=60).status_code == 200)
 
 
 def test_requests_behind_one_another_are_answered_up_to_a_limit(strict_server, connect):
@@ -172,7 +174,7 @@ def ask_for_much(connection):
 
 
 def running(server):
-    text = httpx.get(f"{server.url}/metrics").text
+    text = httpx.get(f"{server.url}/metrics", timeout=60).text
     return float(re.search(r"^legato:num_requests_running (\S+)", text, re.MULTILINE)[1])
 
 
@@ -180,7 +182,7 @@ def test_a_client_that_does_not_read_its_answer_is_dropped(strict_server, connec
     before = dropped(strict_server, "slow_reader")
     connection = connect(receive_bytes=4096)
     ask_for_much(connection)
-    assert eventually(lambda: dropped(strict_server, "slow_reader") == before + 1, within=10)
+    assert eventually(lambda: dropped(strict_server, "slow_reader") == before + 1)
     assert eventually(lambda: running(strict_server) == 0)
     assert b"[DONE]" not in everything(connection)
 

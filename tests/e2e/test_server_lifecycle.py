@@ -34,13 +34,13 @@ class Stream:
 
     def _read(self):
         url, body = self._arguments
-        with httpx.stream("POST", url, json=body, timeout=20) as response:
+        with httpx.stream("POST", url, json=body, timeout=60) as response:
             for event in events(response):
                 self.events.append(event)
                 self.started.set()
 
     def finish(self):
-        self._thread.join(20)
+        self._thread.join(60)
         return self.events
 
 
@@ -50,34 +50,43 @@ def text_of(received):
 
 def test_the_first_signal_drains_and_the_exit_code_is_zero(options):
     with running_server(options, step_s=0.02) as server:
-        stream = Stream(server, max_tokens=40)
-        whole = threading.Thread(target=lambda: answers.append(post(server, max_tokens=40)))
+        stream = Stream(server, max_tokens=100)
+        whole = threading.Thread(target=lambda: answers.append(post(server, max_tokens=100)))
         answers = []
         whole.start()
-        assert stream.started.wait(5)
-        time.sleep(0.1)
+        assert eventually(lambda: num_running(server) == 2)
         server.signal(signal.SIGTERM)
-        time.sleep(0.2)
-        with pytest.raises(httpx.ConnectError):
-            post(server, max_tokens=1)
+        assert eventually(lambda: refuses_connections(server))
+        assert server.process.poll() is None, "the requests that run are not finished yet"
         assert server.exit_code() == 0
         assert stream.finish()[-1] == ("message", "[DONE]")
         whole.join()
-        assert answers[0].json()["usage"]["completion_tokens"] == 40
+        assert answers[0].json()["usage"]["completion_tokens"] == 100
+
+
+def num_running(server):
+    lines = httpx.get(f"{server.url}/metrics", timeout=20).text.splitlines()
+    return next(float(line.split()[1]) for line in lines if line.startswith("legato:num_requests_running "))
+
+
+def refuses_connections(server):
+    try:
+        with socket.create_connection((httpx.URL(server.url).host, httpx.URL(server.url).port), timeout=20):
+            return False
+    except ConnectionRefusedError:
+        return True
 
 
 def post(server, **body):
-    return httpx.post(f"{server.url}/v1/completions", json={"prompt": [60]} | body, timeout=20)
+    return httpx.post(f"{server.url}/v1/completions", json={"prompt": [60]} | body, timeout=60)
 
 
 def test_a_drain_is_cut_after_its_timeout_with_an_error_event(options):
     with running_server(options, step_s=0.05, drain_timeout_s=0.3) as server:
         stream = Stream(server, max_tokens=190)
-        assert stream.started.wait(5)
-        start = time.monotonic()
+        assert stream.started.wait(30)
         server.signal(signal.SIGINT)
         assert server.exit_code() == 0
-        assert time.monotonic() - start < 3
         name, data = stream.finish()[-1]
         assert name == "error"
         assert json.loads(data)["error"]["code"] == "engine_dead"
@@ -85,16 +94,15 @@ def test_a_drain_is_cut_after_its_timeout_with_an_error_event(options):
 
 def test_a_second_signal_ends_at_once(options):
     with running_server(options, step_s=0.05) as server:
-        with httpx.stream("POST", f"{server.url}/v1/completions", json=endless()) as response:
+        with httpx.stream("POST", f"{server.url}/v1/completions", json=endless(), timeout=60) as response:
             lines = response.iter_lines()
             next(lines)
             engine = server.engine_pid()
             server.signal(signal.SIGTERM)
-            time.sleep(0.3)
-            start = time.monotonic()
+            assert eventually(lambda: server.has_logged("draining"))  # two at once would be one
             server.signal(signal.SIGTERM)
             assert server.exit_code() == 1
-            assert time.monotonic() - start < 2
+        assert not server.has_logged("the drain timeout is over")
         assert eventually(lambda: not exists(engine))
 
 
@@ -111,30 +119,30 @@ def exists(pid):
 
 
 def test_a_killed_engine_ends_every_request_and_then_the_server(options):
-    with running_server(options, step_s=0.02, dead_engine_grace_s=1.5) as server:
+    with running_server(options, step_s=0.1, dead_engine_grace_s=60) as server:
         stream, answers = Stream(server, max_tokens=190), []
         whole = threading.Thread(target=lambda: answers.append(post(server, max_tokens=190)))
         whole.start()
-        assert stream.started.wait(5)
-        time.sleep(0.1)
-        os.kill(server.engine_pid(), signal.SIGKILL)
+        assert eventually(lambda: num_running(server) == 2)
         start = time.monotonic()
+        os.kill(server.engine_pid(), signal.SIGKILL)
         name, data = stream.finish()[-1]
         whole.join()
-        assert time.monotonic() - start < 1.0
+        assert time.monotonic() - start < 5, "by themselves the requests would run for twenty seconds"
         assert name == "error"
         assert "SIGKILL" in json.loads(data)["error"]["message"]
-        health = httpx.get(f"{server.url}/health")
+        health = httpx.get(f"{server.url}/health", timeout=60)
         for response in (*answers, health, post(server, max_tokens=1)):
             assert response.status_code == 503
             assert response.json()["error"]["code"] == "engine_dead"
-        assert httpx.get(f"{server.url}/metrics").status_code == 200
+        assert httpx.get(f"{server.url}/metrics", timeout=60).status_code == 200
+        server.signal(signal.SIGTERM)
         assert server.exit_code() == 1
 
 
 def test_an_engine_that_fails_in_a_step_is_reported_with_its_error(options):
     with running_server(options, dead_engine_grace_s=0.1, tracebacks=True) as server:
-        crash = httpx.post(f"{server.url}/v1/completions", json={"prompt": [CRASH_TOKEN]}, timeout=20)
+        crash = httpx.post(f"{server.url}/v1/completions", json={"prompt": [CRASH_TOKEN]}, timeout=60)
         assert crash.status_code == 503
         assert "met the crash token" in crash.json()["error"]["message"]
         assert server.exit_code() == 1
@@ -161,4 +169,4 @@ def test_a_signal_while_the_engine_is_being_built_ends_the_server(options):
         while "building slowly" not in process.stderr.readline():
             pass
         process.send_signal(signal.SIGTERM)
-        assert process.wait(5) == 0
+        assert process.wait(60) == 0

@@ -4,13 +4,15 @@ import asyncio
 import json
 
 import httpx
-from server_process import eventually
+from server_process import CLIENT, KEY, eventually
 from sse_reader import async_events, events
 
+BEARER = {"Authorization": f"Bearer {KEY}"}
 
-def test_a_plain_reader_gets_every_token_as_its_own_event_and_the_end(server):
+
+def test_a_plain_reader_gets_tokens_as_they_come_and_the_end(narrow_server):
     body = {"prompt": "abc", "max_tokens": 10, "stream": True}
-    with httpx.stream("POST", f"{server.url}/v1/completions", json=body) as response:
+    with CLIENT.stream("POST", f"{narrow_server.url}/v1/completions", json=body, headers=BEARER) as response:
         assert response.headers["content-type"].startswith("text/event-stream")
         *chunks, last = events(response)
     assert last == ("message", "[DONE]")
@@ -20,19 +22,19 @@ def test_a_plain_reader_gets_every_token_as_its_own_event_and_the_end(server):
     assert "usage" not in json.loads(chunks[-1][1])
 
 
-def test_usage_is_told_continuously_when_asked_for(server):
+def test_usage_is_told_continuously_when_asked_for(narrow_server):
     options = {"include_usage": True, "continuous_usage_stats": True}
     body = {"prompt": "abc", "max_tokens": 3, "stream": True, "stream_options": options}
-    with httpx.stream("POST", f"{server.url}/v1/completions", json=body) as response:
+    with CLIENT.stream("POST", f"{narrow_server.url}/v1/completions", json=body, headers=BEARER) as response:
         *chunks, _ = events(response)
     counts = [json.loads(data)["usage"]["completion_tokens"] for _, data in chunks]
     assert counts == sorted(counts)
-    assert (counts[0], counts[-1]) == (1, 3)
+    assert counts[0] < counts[-1] == 3
 
 
 def test_token_ids_are_streamed_when_asked_for(server):
     body = {"prompt": [40, 41], "max_tokens": 3, "stream": True, "return_token_ids": True, "prompt_logprobs": 1}
-    with httpx.stream("POST", f"{server.url}/v1/completions", json=body) as response:
+    with CLIENT.stream("POST", f"{server.url}/v1/completions", json=body) as response:
         choices = [json.loads(data)["choices"][0] for _, data in events(response) if data != "[DONE]"]
     assert choices[0]["prompt_token_ids"] == [40, 41]
     assert choices[0]["prompt_logprobs"][0] is None
@@ -54,7 +56,7 @@ def test_ten_streams_run_on_while_an_eleventh_leaves(server):
         return tokens
 
     async def run():
-        async with httpx.AsyncClient(timeout=30) as client:
+        async with httpx.AsyncClient(timeout=60) as client:
             return await asyncio.gather(
                 read(client, 100, leave_after=3), *(read(client, number) for number in range(10))
             )
@@ -62,12 +64,12 @@ def test_ten_streams_run_on_while_an_eleventh_leaves(server):
     left, *whole = asyncio.run(run())
     assert 3 <= len(left) < 150
     assert whole == [[number + 51 + each for each in range(150)] for number in range(10)]
-    assert eventually(lambda: metric(server, "legato:num_requests_running") == 0, within=1)
+    assert eventually(lambda: metric(server, "legato:num_requests_running") == 0)
 
 
 def metric(server, name):
     """Return the value of the metric ``name``, labels included."""
-    lines = httpx.get(f"{server.url}/metrics").text.splitlines()
+    lines = CLIENT.get(f"{server.url}/metrics").text.splitlines()
     return next((float(line.rsplit(" ", 1)[1]) for line in lines if line.rsplit(" ", 1)[0] == name), None)
 
 
@@ -75,7 +77,7 @@ def test_the_metrics_tell_of_requests_latencies_and_graphs(server):
     name = 'legato:request_success_total{finished_reason="length"}'
     before = metric(server, name) or 0, metric(server, "legato:inter_token_latency_seconds_count") or 0
     tokens = metric(server, "legato:generation_tokens_total")
-    httpx.post(f"{server.url}/v1/completions", json={"prompt": "abc", "max_tokens": 7})
+    CLIENT.post(f"{server.url}/v1/completions", json={"prompt": "abc", "max_tokens": 7})
     assert metric(server, name) == before[0] + 1
     assert metric(server, "legato:inter_token_latency_seconds_count") == before[1] + 6
     assert metric(server, "legato:generation_tokens_total") == tokens + 7
@@ -92,23 +94,23 @@ def test_the_metrics_tell_of_requests_latencies_and_graphs(server):
 
 
 def test_operators_see_version_graphs_and_steps(server):
-    httpx.post(f"{server.url}/v1/completions", json={"prompt": "abc", "max_tokens": 7})
-    assert httpx.get(f"{server.url}/health").json() == {"status": "ok"}
-    assert httpx.get(f"{server.url}/version").json()["version"]
-    graphs = httpx.get(f"{server.url}/debug/graphs").json()
+    CLIENT.post(f"{server.url}/v1/completions", json={"prompt": "abc", "max_tokens": 7})
+    assert CLIENT.get(f"{server.url}/health").json() == {"status": "ok"}
+    assert CLIENT.get(f"{server.url}/version").json()["version"]
+    graphs = CLIENT.get(f"{server.url}/debug/graphs").json()
     assert graphs["policy"] == "full"
     assert graphs["replays"]["full 16"] > 0
-    steps = httpx.get(f"{server.url}/debug/steps?n=3").json()["steps"]
+    steps = CLIENT.get(f"{server.url}/debug/steps?n=3").json()["steps"]
     assert len(steps) == 3
     assert steps[0].keys() >= {"step", "stage", "requested", "mode", "reason", "key", "num_tokens_padded"}
 
 
 def test_text_becomes_tokens_and_text_again(server):
     text = "Grüße, 世界 🎉"
-    tokenized = httpx.post(f"{server.url}/tokenize", json={"prompt": text}).json()
+    tokenized = CLIENT.post(f"{server.url}/tokenize", json={"prompt": text}).json()
     assert tokenized["count"] == len(tokenized["tokens"]) == len(text.encode())
     assert tokenized["max_model_len"] == 256
-    assert httpx.post(f"{server.url}/detokenize", json={"tokens": tokenized["tokens"]}).json() == {"prompt": text}
+    assert CLIENT.post(f"{server.url}/detokenize", json={"tokens": tokenized["tokens"]}).json() == {"prompt": text}
     chat = {"messages": [{"role": "user", "content": "Hi"}], "return_token_strs": True}
-    pieces = httpx.post(f"{server.url}/tokenize", json=chat).json()["token_strs"]
+    pieces = CLIENT.post(f"{server.url}/tokenize", json=chat).json()["token_strs"]
     assert "".join(pieces) == "<|start|>user\nHi<|end|>\n<|start|>assistant\n"

@@ -3,9 +3,8 @@
 import shutil
 from pathlib import Path
 
-import httpx
 import pytest
-from server_process import KEY, REAL, eventually, running_server
+from server_process import CLIENT, KEY, REAL, eventually, running_server
 
 from legato.config.options import EngineOptions
 
@@ -123,7 +122,7 @@ def test_a_forced_fallback_shows_its_reason(ui_server, visit):
     page.wait_for_selector("#keys tr")
     before = last_step(page)
     body = {"prompt": "one two three", "max_tokens": 1, "prompt_logprobs": 1}
-    assert httpx.post(f"{ui_server.url}/v1/completions", json=body).status_code == 200
+    assert CLIENT.post(f"{ui_server.url}/v1/completions", json=body).status_code == 200
     assert eventually(lambda: last_step(page) > before)
     page.focus("#steps")
     page.keyboard.press("End")
