@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from drafter_cases import CASES, DrafterCase, Watched, from_scratch
+from drafter_cases import CASES, DrafterCase, Watched
 from drafts_at_random import at_random
 from tiny_engine import build, request, tokens, write_config
 from tiny_heads import eagle3_config
@@ -19,7 +19,7 @@ from legato.runner.round_program import RoundProgram
 from legato.speculative.registry import DRAFTERS
 
 POLICIES = ("none", "piecewise", "full", "full_decode_only", "full_and_piecewise")
-LEARNED = [name for name in CASES if name != "ngram"]
+WITH_LAYERS = [name for name, case in CASES.items() if case.from_scratch is not None]
 CACHE = {"kv_cache_memory_bytes": 4_000_000}
 
 
@@ -83,10 +83,11 @@ def watched(core: EngineCore) -> tuple[Watched, CausalLM]:
 
 
 @pytest.mark.parametrize("num_drafts", [1, 2, 5])
-@pytest.mark.parametrize("name", LEARNED)
+@pytest.mark.parametrize("name", WITH_LAYERS)
 def test_drafts_through_the_cache_are_those_computed_from_scratch(name: str, num_drafts: int, tmp_path: Path) -> None:
     """Over rounds of which tails are rejected at random, in batches that mix chunks of prompts with drafts."""
     case = CASES[name]
+    assert case.from_scratch is not None
     length = 1 + 0.6 * num_drafts
     typed = case.typed(tmp_path, num_drafts, rejection_sample_method="synthetic", synthetic_acceptance_length=length)
     core = build(case.write_target(tmp_path), graph_policy="none", speculative_config=typed, **CACHE)
@@ -100,7 +101,7 @@ def test_drafts_through_the_cache_are_those_computed_from_scratch(name: str, num
         # What is past a sequence's end has no place in the cache.
         num_wanted = len(sequence) - position - 1
         if num_wanted > 0 and sequence[position] == token:
-            expected = from_scratch(record.drafter, target, sequence[: position + 1])
+            expected = case.from_scratch(record.drafter, target, sequence[: position + 1])
             assert drafts[:num_wanted] == expected[:num_wanted]
             compared += 1
     assert compared >= 15
@@ -141,8 +142,7 @@ def test_padding_never_reaches_a_token_that_counts(name: str, tmp_path: Path, mo
 
 def small_cache(case: DrafterCase, num_blocks: int) -> int:
     """Bytes of ``num_blocks`` blocks of the target's layers and of the drafter's, which are of equal size."""
-    own = {"eagle3": 1, "eagle": 2, "mtp": case.target.get("num_nextn_predict_layers"), "draft_model": 2, "ngram": 0}
-    num_layers = int(case.target.get("num_hidden_layers", 2)) + int(own[case.method])
+    num_layers = int(case.target.get("num_hidden_layers", 2)) + case.num_layers
     return num_blocks * 4 * num_layers * 2 * 2 * 8 * 4
 
 

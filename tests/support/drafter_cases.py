@@ -26,6 +26,9 @@ DEEP = {"num_hidden_layers": 7}
 """Enough to have a low, a middle and a high layer."""
 
 
+DraftsFromScratch = Callable[[Drafter, CausalLM, Sequence[int]], list[int]]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrafterCase:
     """What is typed to have it, over a target that is written with it."""
@@ -35,6 +38,10 @@ class DrafterCase:
     """Changes to the target's config.json."""
     write: Callable[[Path], Path | None] = lambda folder: None
     """Writes the drafter's folder at the place given, where it has one."""
+    num_layers: int = 0
+    """Attention layers of its own, which are stored beside the target's."""
+    from_scratch: DraftsFromScratch | None = None
+    """The drafts after tokens of which the target has computed all but the last; None: it has no layers."""
 
     def write_target(self, folder: Path) -> Path:
         """Write the target, which exists as a configuration alone."""
@@ -48,26 +55,6 @@ class DrafterCase:
             has_weights = any(written.glob("*.safetensors"))
             named = {"model": str(written), "load_format": "safetensors" if has_weights else "dummy"}
         return json.dumps({"method": self.method, "num_speculative_tokens": num_drafts, **named, **settings})
-
-
-CASES = {
-    "ngram": DrafterCase(method="ngram"),
-    "eagle3": DrafterCase(
-        method="eagle3", target=DEEP, write=lambda folder: write_head(folder, eagle3_config(), eagle3_tensors())
-    ),
-    "eagle, two layers": DrafterCase(
-        method="eagle",
-        write=lambda folder: write_head(folder, eagle_config(num_hidden_layers=2), eagle_tensors(2)),
-    ),
-    "mtp, one module": DrafterCase(method="mtp", target={"num_nextn_predict_layers": 1}),
-    "mtp, three modules of qwen3": DrafterCase(
-        method="mtp", target={"num_nextn_predict_layers": 3, "architectures": ["Qwen3ForCausalLM"]}
-    ),
-    "draft_model of another form": DrafterCase(
-        method="draft_model",
-        write=lambda folder: write_config(folder, num_attention_heads=2, num_key_value_heads=1, head_dim=16),
-    ),
-}
 
 
 class CarelessPadding(TorchSdpaBackend):
@@ -119,17 +106,10 @@ class Watched:
 
 
 @torch.inference_mode()
-def from_scratch(drafter: Drafter, target: CausalLM, token_ids: Sequence[int]) -> list[int]:
-    """The drafts after ``token_ids``, of which the target has computed all but the last."""
-    ids, positions = torch.tensor(token_ids), torch.arange(len(token_ids) - 1)
-    if isinstance(drafter, DraftModelDrafter):
-        return _of_model(drafter._model, list(token_ids), drafter.num_drafts)
-    layers = drafter.auxiliary_layers
-    out = torch.empty(len(positions), len(layers) * target.config.hidden_size)
-    hidden = target(ids[:-1], positions, DenseContext(), AuxiliaryStates(layers=layers, out=out))
-    if isinstance(drafter, MtpDrafter):
-        return _of_modules(drafter, target, ids, hidden)
+def of_head(drafter: Drafter, target: CausalLM, token_ids: Sequence[int]) -> list[int]:
+    """What a head drafts over the target's states, with itself for context."""
     assert isinstance(drafter, Eagle3Drafter | EagleDrafter)
+    ids, hidden, auxiliary = _of_target(drafter, target, token_ids)
     head, context, drafts = drafter._head, DenseContext(), []
 
     def advance(token_ids: torch.Tensor, states: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
@@ -137,31 +117,39 @@ def from_scratch(drafter: Drafter, target: CausalLM, token_ids: Sequence[int]) -
             return head(target.model.embed_tokens, token_ids, states, places, context)
         return head(target.model.embed_tokens(token_ids), states, places, context)
 
-    state = advance(ids[1:], head.combine(out) if isinstance(head, Eagle3Head) else hidden, positions)[-1:]
+    states = head.combine(auxiliary) if isinstance(head, Eagle3Head) else hidden
+    state = advance(ids[1:], states, torch.arange(len(states)))[-1:]
     for index in range(drafter.num_drafts):
         if isinstance(head, Eagle3Head):
             draft_id = head.compute_logits(state).argmax(-1)
             drafts.append(int(draft_id + head.d2t[draft_id]))
         else:
             drafts.append(int(target.compute_logits(state).argmax(-1)))
-        position = torch.tensor([len(positions) + index])
+        position = torch.tensor([len(states) + index])
         state = advance(torch.tensor(drafts[-1:]), state.clone(), position)
     return drafts
 
 
-def _of_model(model: CausalLM, token_ids: list[int], num_drafts: int) -> list[int]:
-    for _ in range(num_drafts):
-        hidden = model(torch.tensor(token_ids), torch.arange(len(token_ids)), DenseContext())
-        token_ids = [*token_ids, int(model.compute_logits(hidden[-1:]).argmax(-1))]
-    return token_ids[-num_drafts:]
+@torch.inference_mode()
+def of_model(drafter: Drafter, target: CausalLM, token_ids: Sequence[int]) -> list[int]:
+    """What another model says, which is asked for every token again."""
+    assert isinstance(drafter, DraftModelDrafter)
+    known, model = list(token_ids), drafter._model
+    for _ in range(drafter.num_drafts):
+        hidden = model(torch.tensor(known), torch.arange(len(known)), DenseContext())
+        known.append(int(model.compute_logits(hidden[-1:]).argmax(-1)))
+    return known[-drafter.num_drafts :]
 
 
-def _of_modules(drafter: MtpDrafter, target: CausalLM, ids: torch.Tensor, hidden: torch.Tensor) -> list[int]:
+@torch.inference_mode()
+def of_modules(drafter: Drafter, target: CausalLM, token_ids: Sequence[int]) -> list[int]:
     """Every module over the whole sequence, drafts included, again for each draft.
 
     Behind the target's states there are none: the first module cannot go on, and each other one ends a place later than
     the one before it; behind its end, the last one goes on from its own states.
     """
+    assert isinstance(drafter, MtpDrafter)
+    ids, hidden, _ = _of_target(drafter, target, token_ids)
     modules, drafts = drafter._modules, []
     for count in range(drafter.num_drafts):
         tokens = torch.cat([ids, torch.tensor(drafts, dtype=torch.int64)])
@@ -179,3 +167,46 @@ def _of_modules(drafter: MtpDrafter, target: CausalLM, ids: torch.Tensor, hidden
             states = torch.cat([states, further])
         drafts.append(int(target.compute_logits(modules.normed(depth, states[-1:])).argmax(-1)))
     return drafts
+
+
+def _of_target(
+    drafter: Drafter, target: CausalLM, token_ids: Sequence[int]
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The tokens, and the target's final and inner states of all of them but the last."""
+    ids, layers = torch.tensor(token_ids), drafter.auxiliary_layers
+    auxiliary = torch.empty(len(ids) - 1, len(layers) * target.config.hidden_size)
+    states = AuxiliaryStates(layers=layers, out=auxiliary)
+    return ids, target(ids[:-1], torch.arange(len(ids) - 1), DenseContext(), states), auxiliary
+
+
+CASES = {
+    "ngram": DrafterCase(method="ngram"),
+    "eagle3": DrafterCase(
+        method="eagle3",
+        target=DEEP,
+        write=lambda folder: write_head(folder, eagle3_config(), eagle3_tensors()),
+        num_layers=1,
+        from_scratch=of_head,
+    ),
+    "eagle, two layers": DrafterCase(
+        method="eagle",
+        write=lambda folder: write_head(folder, eagle_config(num_hidden_layers=2), eagle_tensors(2)),
+        num_layers=2,
+        from_scratch=of_head,
+    ),
+    "mtp, one module": DrafterCase(
+        method="mtp", target={"num_nextn_predict_layers": 1}, num_layers=1, from_scratch=of_modules
+    ),
+    "mtp, three modules of qwen3": DrafterCase(
+        method="mtp",
+        target={"num_nextn_predict_layers": 3, "architectures": ["Qwen3ForCausalLM"]},
+        num_layers=3,
+        from_scratch=of_modules,
+    ),
+    "draft_model of another form": DrafterCase(
+        method="draft_model",
+        write=lambda folder: write_config(folder, num_attention_heads=2, num_key_value_heads=1, head_dim=16),
+        num_layers=2,
+        from_scratch=of_model,
+    ),
+}
