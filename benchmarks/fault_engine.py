@@ -33,8 +33,10 @@ async def killed_mid_stream(setting: Setting) -> Findings:
         killed = time.monotonic()
         await asyncio.gather(*(one.ended for one in (*streams, *whole)))
         found.figures["seconds_until_all_had_ended"] = round(time.monotonic() - killed, 2)
-        told = [one.events[-1][0] == "error" and "SIGKILL" in one.events[-1][1] for one in streams]
-        found.client(all(told), "each stream ended with an error event that names the signal")
+        last = [one.events[-1] for one in streams]
+        told = all(name == "error" and "SIGKILL" in text for name, text in last)
+        found.client(told, "each stream ended with an error event that names the signal")
+        found.check(told, f"the last events were {last}")
         refused = [one.status == 503 and "engine_dead" in one.text for one in whole]
         found.client(all(refused), "each whole request got 503, engine_dead")
         health = httpx.get(f"{server.url}/health")
