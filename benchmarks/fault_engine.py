@@ -26,7 +26,7 @@ PROMPTS = (
 async def killed_mid_stream(setting: Setting) -> Findings:
     """The engine's process is killed (SIGKILL) while it answers six streams and two whole requests."""
     found = Findings()
-    with setting.serving("--dead-engine-grace-s", "3") as server:
+    with setting.serving("--dead-engine-grace-s", "3", "--max-num-seqs", "32") as server:
         streams, whole = _ask_much(server.url, n=4)
         await asyncio.gather(*(one.started.wait() for one in streams))
         os.kill(server.engine_pid, signal.SIGKILL)
@@ -96,7 +96,7 @@ async def out_of_memory_at_capture(setting: Setting) -> Findings:
 async def told_to_end_under_load(setting: Setting) -> Findings:
     """SIGTERM while eight requests run and ten connections have sent half a head."""
     found = Findings()
-    with setting.serving("--drain-timeout-s", "120") as server:
+    with setting.serving("--drain-timeout-s", "120", "--max-num-seqs", "8") as server:
         streams, whole = _ask_much(server.url)
         await asyncio.gather(*(one.started.wait() for one in streams))
         halves = [wire(server.url) for _ in range(10)]
