@@ -4,8 +4,11 @@ import asyncio
 import json
 
 import httpx
-from server_process import CLIENT, KEY, eventually
+from server_process import CLIENT, KEY, eventually, running_server
 from sse_reader import async_events, events
+from tiny_model import CONFIG
+
+from legato.config.options import EngineOptions
 
 BEARER = {"Authorization": f"Bearer {KEY}"}
 
@@ -40,6 +43,15 @@ def test_token_ids_are_streamed_when_asked_for(server):
     assert choices[0]["prompt_logprobs"][0] is None
     assert choices[0]["prompt_logprobs"][1]["41"]["rank"] == 1
     assert [token for choice in choices for token in choice.get("token_ids", [])] == [42, 43, 44]
+
+
+def test_a_model_without_a_tokenizer_streams_an_event_for_each_token(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    with running_server(EngineOptions(model=str(tmp_path), load_format="dummy")) as bare:
+        body = {"prompt": [40], "max_tokens": 4, "stream": True}
+        with CLIENT.stream("POST", f"{bare.url}/v1/completions", json=body) as response:
+            choices = [json.loads(data)["choices"][0] for _, data in events(response) if data != "[DONE]"]
+    assert [(choice["text"], choice["finish_reason"]) for choice in choices] == [("", None)] * 3 + [("", "length")]
 
 
 def test_ten_streams_run_on_while_an_eleventh_leaves(server):

@@ -55,20 +55,24 @@ async def respond(request: Request, state: ServerState, job: Job, form: AnswerFo
         deltas = await resources.enter_async_context(aclosing(answer.deltas(state.llm)))
         if job.stream:
             first = await while_connected(request, anext(deltas))
-            events = _events(answer, form, _resumed(first, deltas))
+            without_text = job.tokens_wanted or state.llm.tokenizer is None  # then there is no other sign of a token
+            events = _events(answer, form, _resumed(first, deltas), without_text=without_text)
             return EventStream(events, resources.pop_all())
         await while_connected(request, _exhaust(deltas))
         body = msgspec.json.encode(form.whole(answer.choices, answer.usage()))
         return Response(body, media_type="application/json")
 
 
-async def _events(answer: Answer, form: AnswerFormat, deltas: Deltas) -> AsyncGenerator[bytes, None]:
+async def _events(
+    answer: Answer, form: AnswerFormat, deltas: Deltas, *, without_text: bool
+) -> AsyncGenerator[bytes, None]:
+    """Yield the stream; ``without_text``: tokens are told of though they make no text yet."""
     options = answer.job.stream_options
     try:
         async for choice, delta in deltas:
             if choice.just_opened and (opening := form.opening(choice)) is not None:
                 yield event(opening)
-            if delta.text or delta.finish_reason is not None or answer.job.tokens_wanted:
+            if delta.text or delta.finish_reason is not None or without_text:
                 chunk = form.chunk(choice, delta, answer.usage() if options.continuous_usage_stats else None)
                 if chunk is not None:
                     yield event(chunk)
