@@ -155,7 +155,7 @@ def main() -> int:
     """Run what the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--backends", default="triton", help="names, separated by commas")
-    parser.add_argument("--tune", action="store_true", help="try candidate configurations of the Triton kernels")
+    parser.add_argument("--tune", action="store_true", help="try candidate tiles of the Triton varlen kernel")
     parser.add_argument("--skip-checks", action="store_true")
     parser.add_argument("--checks", type=re.compile, default=re.compile(""), help="names of cases, as an expression")
     parser.add_argument("--output", type=Path, help="JSON file for all results")
@@ -169,7 +169,7 @@ def main() -> int:
         results["rows"] = run_times(names, facts, device)
         save(arguments.output, results)  # tuning takes minutes: what is known by now is kept
         if arguments.tune:
-            results["tuning"] = run_tuning(facts, device)
+            results["tuning"] = run_tuning(device)
             save(arguments.output, results)
     print_table(results["rows"])
     failed = [check for check in results["checks"] if not check.get("ok", True)]

@@ -4,13 +4,14 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
-from product_checks import DEVICE, DTYPES, PRODUCTS, draw, product_checks, verdict
+from product_checks import DEVICE, DTYPES, draw, product_checks, verdict
+from product_list import PRODUCTS
 
 from legato.attention.protocol import AttentionLayer
 from legato.config.model import ModelConfig, RopeConfig
 from legato.kernels.acceptance import Accepted, Coins, Verified, accept, accept_reference
 from legato.kernels.argmax import argmax, argmax_reference
-from legato.kernels.draft_inputs import draft_inputs, draft_inputs_reference
+from legato.kernels.draft_inputs import Judged, draft_inputs, draft_inputs_reference
 from legato.kernels.head_inputs import Normed, head_inputs, head_inputs_reference
 from legato.kernels.linear import Norm
 from legato.kernels.rms_norm import rms_norm, rms_norm_reference
@@ -118,30 +119,30 @@ def row_state_checks() -> Iterator[dict[str, object]]:
     outcome = torch.tensor([[9, 8, 7, 6, 1 + request % 4] for request in range(5)], device=DEVICE)
     where = {"null_row": 8, "num_passes": 3, "block_size": 16, "max_position": 1491}
     for num_reqs in (1, 5):
-        those = rows[:num_reqs], outcome[:num_reqs], 1490 - rows[:num_reqs], state.block_table
-        yield from same_fields(
-            f"draft_inputs, {num_reqs}", *[form(*those, **where) for form in (draft_inputs, draft_inputs_reference)]
-        )
+        own, states = rows[:num_reqs], draw(9, 4096, dtype=torch.bfloat16)
+        judged = Judged(own, outcome[:num_reqs], 1490 - own, own, states)
+        found, expected = (form(judged, state.block_table, **where) for form in (draft_inputs, draft_inputs_reference))
+        yield from same_fields(f"draft_inputs, {num_reqs}", found, expected)
 
 
 def acceptance_checks() -> Iterator[dict[str, object]]:
     """Check which drafts stand, by the target's draws and by coins, in uniform batches and in mixed ones."""
     num_rows, width = 300, 4
-    drafts = torch.randint(0, 3, (num_rows, width), device=DEVICE)
+    drafts = torch.randint(1, 4, (num_rows, width), device=DEVICE)
     seeds = torch.randint(-(1 << 62), 1 << 62, (num_rows, 6), device=DEVICE)[:, 3]
     bounds = torch.tensor([-1 << 30, -1 << 29, 0, -1 << 31], dtype=torch.int32, device=DEVICE)
     for num_reqs in (1, 257):
         rows = torch.randperm(num_rows, device=DEVICE)[:num_reqs]
         judged = Verified(
-            sampled=torch.randint(0, 3, (num_reqs, width), device=DEVICE),
+            sampled=torch.randint(1, 4, (num_reqs, width), device=DEVICE),
             given=None,
             rows=rows,
             drafts=drafts,
             num_drafts=torch.randint(0, width, (num_reqs,), device=DEVICE),
             first_positions=torch.randint(0, 9000, (num_reqs, width), device=DEVICE)[:, 0],
-            first_places=torch.arange(0, num_reqs * width, width, dtype=torch.int32, device=DEVICE),
+            first_places=torch.arange(3, num_reqs * width + 3, width, dtype=torch.int32, device=DEVICE),
         )
-        for given in (None, torch.randint(-1, 3, (num_reqs,), device=DEVICE)):
+        for given in (None, torch.randint(-1, 4, (num_reqs,), device=DEVICE)):
             for coins in (None, Coins(seeds, bounds)):
                 outcomes = torch.zeros(2, num_reqs, width + 3, dtype=torch.int64, device=DEVICE)
                 places = [Accepted(outcome[:, :width], *outcome.t()[width:].contiguous()) for outcome in outcomes]

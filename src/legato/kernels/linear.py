@@ -1,9 +1,9 @@
 """``x Wᵀ + b`` with what stands before it (a norm) and behind it (a gate, or the sum with a residual).
 
 With few rows a product's time is that of reading its weights once, and each operation beside it costs a launch. So the
-shapes of :mod:`legato.kernels.linear_tilings` have a kernel of our own that does all of it; all others go to torch, one
-operation after another. The choice depends on shapes and dtype alone, so that a captured graph and an eager step take
-the same kernel.
+shapes of :mod:`legato.kernels.linear_measured` have a kernel of our own that does all of it; all others go to torch,
+one operation after another. The choice depends on shapes and dtype alone, so that a captured graph and an eager step
+take the same kernel.
 
 Where the norm is folded in, results are rounded less often. RMSNorm multiplies a row by one factor and by its weight;
 the factor is applied to the finished sums, in float32, so that the loop which multiplies can also find it. Of the two
@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 import torch
 
-from legato.kernels.linear_tilings import GATED_TILINGS, MAX_ROWS, NORM_TILINGS, TILINGS, Tiling, row_class
+from legato.kernels.linear_measured import GATED_TILINGS, NORM_TILINGS, TILINGS
+from legato.kernels.linear_tilings import MAX_ROWS, Tiling, row_class
 from legato.kernels.rms_norm import rms_norm, rms_norm_reference
 from legato.kernels.silu_mul import silu_mul, silu_mul_reference
 

@@ -79,6 +79,7 @@ def few_rows_kernel(
     NEAR_LINES: tl.constexpr,
     EARLY: tl.constexpr,
 ) -> None:
+    """Write ``BLOCK_OUT`` columns of ``BLOCK_ROWS`` rows of the output, or leave what a share of the inputs adds."""
     SHARE: tl.constexpr = (IN_SIZE + BLOCK_IN * SPLITS - 1) // (BLOCK_IN * SPLITS) * BLOCK_IN
     WHOLE: tl.constexpr = OUT_SIZE % BLOCK_OUT == 0 and IN_SIZE % BLOCK_IN == 0 and SHARE * SPLITS == IN_SIZE
     rows = tl.program_id(0) * BLOCK_OUT + tl.arange(0, BLOCK_OUT)  # of the weights: columns of the output
@@ -101,7 +102,7 @@ def few_rows_kernel(
     if HAS_NORM and NORM_IN_WEIGHTS:
         ones = tl.full((BLOCK_IN, 16), 1.0, inputs.dtype.element_ty)
         scale = tl.load(norm_weight + columns, mask=columns < IN_SIZE, other=0.0)
-    if EARLY and NEAR_LINES > 0:
+    if NEAR_LINES > 0:
         line = begin + tl.arange(0, NEAR_LINES) * LINE_ELEMENTS
         near = tl.minimum(rows, OUT_SIZE - 1).to(tl.int64)[:, None] * IN_SIZE + tl.minimum(line, IN_SIZE - 1)[None, :]
         draw_near(weight + near)

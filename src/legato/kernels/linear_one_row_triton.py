@@ -49,6 +49,7 @@ def one_row_kernel(
     NUM_STAGES: tl.constexpr,
     EARLY: tl.constexpr,
 ) -> None:
+    """Write ``BLOCK_OUT`` columns of the output."""
     WHOLE: tl.constexpr = OUT_SIZE % BLOCK_OUT == 0 and IN_SIZE % BLOCK_IN == 0
     rows = tl.program_id(0) * BLOCK_OUT + tl.arange(0, BLOCK_OUT)
     columns = tl.arange(0, BLOCK_IN)

@@ -37,6 +37,7 @@ def linear(
     assert weight.is_contiguous() and inputs.stride(1) == out.stride(1) == 1 and not (gated and added)
     norm_weight, eps = (weight, 0.0) if norm is None else norm
     tensors = (inputs, norm_weight, weight, weight if bias is None else bias, out)
+    early = early_start(num_rows, min(out_size, in_size))
     constants = {
         "OUT_SIZE": out_size,
         "IN_SIZE": in_size,
@@ -46,7 +47,7 @@ def linear(
         "HAS_BIAS": bias is not None,
         "BLOCK_OUT": tiling.block_out,
         "BLOCK_IN": tiling.block_in,
-        **early_start(num_rows, min(out_size, in_size)),
+        **early,
         "num_warps": tiling.num_warps,
         "num_stages": tiling.num_stages,
     }
@@ -54,6 +55,7 @@ def linear(
     if num_rows == 1:
         one_row_kernel[(blocks,)](*tensors, eps, **constants, NUM_STAGES=tiling.num_stages)
         return
+    lines = min(NEAR_LINES, triton.next_power_of_2(triton.cdiv(share, LINE_ELEMENTS.value)))
     grid = (blocks, triton.cdiv(num_rows, tiling.block_rows), tiling.splits)
     sums = tiling.block_rows * (tiling.block_out * (2 if gated else 1) + 1)
     workspace = shared_workspace(inputs.device)
@@ -69,6 +71,6 @@ def linear(
         **constants,
         NORM_IN_WEIGHTS=tiling.norm == "weights",
         BLOCK_ROWS=tiling.block_rows,
-        NEAR_LINES=min(NEAR_LINES, triton.next_power_of_2(triton.cdiv(share, LINE_ELEMENTS.value))),
+        NEAR_LINES=lines if early["EARLY"] else 0,
         SPLITS=tiling.splits,
     )

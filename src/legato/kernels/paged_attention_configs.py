@@ -6,6 +6,8 @@ graph captured with these numbers serves any lengths.
 
 from dataclasses import dataclass
 
+from legato.kernels.paged_attention_measured import DECODES
+
 MAX_HEAD_DIM = 256
 MAX_ROWS = 128
 """Rows (query tokens × grouped heads) that the decode kernel takes at most."""
@@ -29,6 +31,8 @@ class TileConfig:
     num_stages: int
     at_once: bool = False
     """Whether a decode asks for lengths, blocks and queries together; else for each when the one before is there."""
+    warps_apart: bool = False
+    """Whether each warp of a decode has keys of its own, 16 of a tile at least; else they share them."""
 
 
 _DECODE = {
@@ -101,6 +105,39 @@ def num_splits(*, num_pairs: int, max_context: int, multiprocessors: int) -> int
     that the block table can hold.
     """
     return max(1, min(MAX_SPLITS, multiprocessors // num_pairs, -(-max_context // MIN_SHARE)))
+
+
+def decode_choice(
+    *,
+    query_len: int,
+    group: int,
+    head_dim: int,
+    element_bytes: int,
+    num_pairs: int,
+    max_context: int,
+    multiprocessors: int,
+) -> tuple[TileConfig, int]:
+    """Return the tiles and the splits of a decode, as measured where its shape has been, by the rules above elsewhere.
+
+    ``num_pairs``: (request, key head) pairs of the batch.
+    """
+    rows = query_len * group
+    config = decode_config(rows=rows, head_dim=head_dim, element_bytes=element_bytes)
+    splits = num_splits(num_pairs=num_pairs, max_context=max_context, multiprocessors=multiprocessors)
+    measured = DECODES.get((padded_head(head_dim), padded_power_of_2(num_pairs)))
+    if measured is None or element_bytes != 2 or config.block_m > 16:
+        return config, splits
+    block_n, num_warps, num_stages, splits, at_once, warps_apart = measured
+    room = workspace_rows(multiprocessors=multiprocessors, group=group) // (num_pairs * rows)
+    config = TileConfig(
+        block_m=config.block_m,
+        block_n=block_n,
+        num_warps=num_warps,
+        num_stages=num_stages,
+        at_once=at_once,
+        warps_apart=warps_apart,
+    )
+    return config, max(1, min(splits, room, -(-max_context // MIN_SHARE)))
 
 
 def workspace_rows(*, multiprocessors: int, group: int) -> int:

@@ -28,6 +28,7 @@ from legato.kernels.paged_attention_loop_triton import (
     load_rows,
     store_rows,
 )
+from legato.kernels.paged_attention_warps_triton import attend_keys_by_warp
 from legato.kernels.paged_attention_workspace import SplitWorkspace
 from legato.kernels.split_arrival_triton import arrive
 
@@ -117,6 +118,7 @@ def _decode_kernel(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     AT_ONCE: tl.constexpr,
+    WARPS_APART: tl.constexpr,
     PRECISION: tl.constexpr,
     EARLY: tl.constexpr,
 ) -> None:
@@ -147,14 +149,19 @@ def _decode_kernel(
         if not AT_ONCE:
             rows = load_rows(query, token * query_stride + head * HEAD_DIM, live, HEAD_DIM, HEAD_PADDED)
             block = blocks_of_keys(blocks, begin, end, BLOCK_SIZE, BLOCK_N)
-        elif SPLIT or WINDOW > 0:
+        elif SPLIT or WINDOW > 0:  # noqa: SIM102 (decided when it is compiled, the next one when it runs)
             if begin > 0:
                 block = blocks_of_keys(blocks, begin, end, BLOCK_SIZE, BLOCK_N)
         # fmt: off
-        accumulated, total, peak = attend_keys(
-            rows, position, empty_state(BLOCK_M, HEAD_PADDED), key_cache, value_cache, blocks, block, kv_head,
-            begin, end, scale, True, WINDOW, KV_HEADS * HEAD_DIM, BLOCK_SIZE, HEAD_DIM, HEAD_PADDED, BLOCK_N,
-            PRECISION)
+        if WARPS_APART > 1:
+            accumulated, total, peak = attend_keys_by_warp(
+                rows, position, key_cache, value_cache, blocks, block, kv_head, begin, end, scale, WARPS_APART, WINDOW,
+                KV_HEADS * HEAD_DIM, BLOCK_SIZE, HEAD_DIM, HEAD_PADDED, BLOCK_M, BLOCK_N, PRECISION)
+        else:
+            accumulated, total, peak = attend_keys(
+                rows, position, empty_state(BLOCK_M, HEAD_PADDED), key_cache, value_cache, blocks, block, kv_head,
+                begin, end, scale, True, WINDOW, KV_HEADS * HEAD_DIM, BLOCK_SIZE, HEAD_DIM, HEAD_PADDED, BLOCK_N,
+                PRECISION)
         # fmt: on
         accumulated = accumulated / tl.where(total == 0.0, 1.0, total)[:, None]
         at = token * out_stride + head * HEAD_DIM
@@ -233,6 +240,7 @@ def paged_attention_decode(
         BLOCK_M=config.block_m,
         BLOCK_N=config.block_n,
         AT_ONCE=config.at_once,
+        WARPS_APART=config.num_warps if config.warps_apart else 1,
         PRECISION=dot_precision(query.dtype),
         **early_start(num_reqs * query_len, num_heads * head_dim),
         num_warps=config.num_warps,

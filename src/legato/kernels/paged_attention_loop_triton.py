@@ -41,7 +41,7 @@ def store_rows(
 def blocks_of_keys(
     blocks: tl.tensor, begin: tl.tensor, end: tl.tensor, BLOCK_SIZE: tl.constexpr, BLOCK_N: tl.constexpr
 ) -> tl.tensor:
-    """Return the cache block of each of ``BLOCK_N`` keys from ``begin`` on, the first one where they are past ``end``."""
+    """Return the cache blocks of ``BLOCK_N`` keys from ``begin`` on, no one's where that is past ``end``."""
     place = begin + tl.arange(0, BLOCK_N)
     return tl.load(blocks + place // BLOCK_SIZE, mask=place < end, other=0)
 

@@ -4,12 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from legato.kernels import paged_attention_configs
 from legato.kernels.paged_attention_configs import (
     MAX_QUERY_LEN,
     MAX_ROWS,
     MAX_SPLITS,
     MIN_SHARE,
     TileConfig,
+    decode_choice,
     decode_config,
     num_splits,
     padded_head,
@@ -79,3 +81,35 @@ def test_a_batch_that_leaves_the_gpu_idle_is_split_until_it_is_busy(num_pairs: i
 def test_no_part_is_made_for_keys_that_cannot_be() -> None:
     assert num_splits(num_pairs=1, max_context=MIN_SHARE, multiprocessors=132) == 1
     assert num_splits(num_pairs=1, max_context=3 * MIN_SHARE, multiprocessors=132) == 3
+
+
+def choice(*, query_len: int = 1, element_bytes: int = 2, num_pairs: int = 192) -> tuple[TileConfig, int]:
+    return decode_choice(
+        query_len=query_len,
+        group=3,
+        head_dim=64,
+        element_bytes=element_bytes,
+        num_pairs=num_pairs,
+        max_context=4096,
+        multiprocessors=132,
+    )
+
+
+def test_a_decode_that_was_measured_is_done_as_it_was_fastest(monkeypatch: pytest.MonkeyPatch) -> None:
+    by_rule = choice()
+    monkeypatch.setitem(paged_attention_configs.DECODES, (64, 256), (128, 2, 5, 4, True, True))
+    measured = TileConfig(block_m=16, block_n=128, num_warps=2, num_stages=5, at_once=True, warps_apart=True)
+    assert choice() == (measured, 4)
+    assert choice(num_pairs=129) == (measured, 4)
+    assert choice(num_pairs=128) != choice()
+    assert choice(query_len=6)[0].block_m == 32, "more rows than were measured"
+    assert choice(element_bytes=4)[0] != by_rule[0] and not choice(element_bytes=4)[0].at_once
+
+
+@given(query_len=st.integers(1, 5), num_pairs=st.integers(129, 256), splits=st.integers(1, MAX_SPLITS))
+def test_a_measured_decode_fits_in_the_workspace(query_len: int, num_pairs: int, splits: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(paged_attention_configs.DECODES, (64, 256), (64, 4, 3, splits, True, False))
+        made = choice(query_len=query_len, num_pairs=num_pairs)[1]
+    assert 1 <= made <= splits
+    assert made * num_pairs * query_len * 3 <= workspace_rows(multiprocessors=132, group=3)

@@ -131,13 +131,16 @@ def test_every_width_of_draft_verification_equals_the_reference(query_len: int) 
     assert relative_error(decode(batch, 2), batch.expected()) < 1e-5
 
 
-@pytest.mark.parametrize("num_splits", [1, 3])
-@pytest.mark.parametrize("shape", [Shape(group=3), Shape(window=20, group=3), Shape(block_size=1)], ids=str)
-def test_a_decode_may_ask_for_all_at_once(shape: Shape, num_splits: int) -> None:
+@pytest.mark.parametrize(("num_splits", "num_warps"), [(1, 1), (3, 1), (1, 4), (3, 2)])
+@pytest.mark.parametrize("shape", [Shape(group=3), Shape(window=20, group=3), Shape(head_dim=8, block_size=5)], ids=str)
+def test_a_decode_may_ask_for_all_at_once_and_keep_its_warps_apart(
+    shape: Shape, num_splits: int, num_warps: int
+) -> None:
     batch = draw_batch(shape, [2] * 4, [2, 33, 200, 64], device=DEVICE)
     expected = batch.expected()
     batch.seq_lens[3], expected[6:] = 0, 0.0
-    config = TileConfig(block_m=16, block_n=64, num_warps=4, num_stages=3, at_once=True)
+    apart = num_warps > 1
+    config = TileConfig(block_m=16, block_n=64, num_warps=num_warps, num_stages=3, at_once=True, warps_apart=apart)
     assert relative_error(decode(batch, num_splits, config=config), expected) < TOLERANCE[shape.dtype]
 
 

@@ -5,7 +5,8 @@ import torch
 from torch.nn import functional
 
 from legato.kernels.linear import Norm, add_linear, gated_linear, linear
-from legato.kernels.linear_tilings import GATED_TILINGS, MAX_ROWS, NORM_TILINGS, TILINGS, row_class
+from legato.kernels.linear_measured import GATED_TILINGS, NORM_TILINGS, TILINGS
+from legato.kernels.linear_tilings import MAX_ROWS, row_class
 from legato.kernels.rms_norm import rms_norm
 
 

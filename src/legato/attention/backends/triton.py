@@ -16,8 +16,7 @@ from legato.kernels.paged_attention_configs import (
     MAX_HEAD_DIM,
     MAX_QUERY_LEN,
     MAX_ROWS,
-    decode_config,
-    num_splits,
+    decode_choice,
     workspace_rows,
 )
 from legato.kernels.paged_attention_workspace import SplitWorkspace
@@ -86,10 +85,14 @@ class TritonBackend:
     ) -> None:
         from legato.kernels.paged_attention_decode_triton import paged_attention_decode
 
-        config = decode_config(
-            rows=query_len * layer.num_heads // layer.num_kv_heads,
+        config, splits = decode_choice(
+            query_len=query_len,
+            group=layer.num_heads // layer.num_kv_heads,
             head_dim=layer.head_dim,
             element_bytes=cache.key.element_size(),
+            num_pairs=metadata.num_reqs * layer.num_kv_heads,
+            max_context=metadata.block_table.shape[1] * cache.key.shape[1],
+            multiprocessors=self._multiprocessors,
         )
         paged_attention_decode(
             query,
@@ -101,11 +104,7 @@ class TritonBackend:
             query_len=query_len,
             scale=layer.scale,
             window=layer.window,
-            num_splits=num_splits(
-                num_pairs=metadata.num_reqs * layer.num_kv_heads,
-                max_context=metadata.block_table.shape[1] * cache.key.shape[1],
-                multiprocessors=self._multiprocessors,
-            ),
+            num_splits=splits,
             workspace=self._workspace,
             config=config,
         )

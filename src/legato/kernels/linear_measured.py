@@ -1,0 +1,65 @@
+"""Which tiling computes which product of few rows: written by ``benchmarks/tune_kernels.py``.
+
+Measured on one NVIDIA H200 with torch 2.11 and triton 3.6. A shape is absent where torch's own operations are as fast,
+or where nobody has measured. Keys are (rows rounded up to a power of two, width of the output, width of the
+input).
+"""
+
+from legato.kernels.linear_tilings import Tiling
+
+TILINGS: dict[tuple[int, int, int], Tiling] = {
+    # llama-3.1-8b: output
+    (1, 4096, 4096): Tiling(2, 2048, 4, 1),
+    (2, 4096, 4096): Tiling(32, 128, 4, 5, splits=2),
+    (4, 4096, 4096): Tiling(32, 128, 4, 5, splits=2),
+    (8, 4096, 4096): Tiling(32, 128, 4, 5, splits=2),
+    (16, 4096, 4096): Tiling(32, 128, 4, 5, splits=2),
+    # llama-3.1-8b: down
+    (1, 4096, 14336): Tiling(8, 512, 4, 3),
+    (2, 4096, 14336): Tiling(32, 128, 4, 5, splits=2),
+    (4, 4096, 14336): Tiling(32, 128, 4, 5, splits=2),
+    (8, 4096, 14336): Tiling(32, 128, 4, 5, splits=2),
+    (16, 4096, 14336): Tiling(32, 128, 4, 5, splits=2),
+    # llama-3.1-8b: lm_head
+    (1, 128256, 4096): Tiling(2, 2048, 4, 1),
+    (2, 128256, 4096): Tiling(64, 128, 4, 4),
+    (4, 128256, 4096): Tiling(64, 128, 4, 4),
+    (8, 128256, 4096): Tiling(64, 128, 4, 4),
+    (16, 128256, 4096): Tiling(64, 128, 4, 4),
+    # smollm2-135m: output
+    (1, 576, 576): Tiling(2, 1024, 4, 1),
+    (2, 576, 576): Tiling(16, 128, 2, 5),
+    (4, 576, 576): Tiling(16, 128, 2, 5),
+    (8, 576, 576): Tiling(16, 128, 2, 5),
+    (16, 576, 576): Tiling(16, 128, 2, 5),
+    (32, 576, 576): Tiling(16, 64, 4, 5),
+    (64, 576, 576): Tiling(16, 64, 4, 5, block_rows=64),
+    # smollm2-135m: down
+    (1, 576, 1536): Tiling(2, 2048, 8, 1),
+    (2, 576, 1536): Tiling(16, 128, 4, 3, splits=4),
+    (4, 576, 1536): Tiling(16, 128, 4, 3, splits=4),
+    (8, 576, 1536): Tiling(16, 128, 4, 3, splits=4),
+    (16, 576, 1536): Tiling(16, 128, 4, 3, splits=4),
+    (64, 576, 1536): Tiling(16, 64, 4, 9, block_rows=32),
+}
+"""Of products without a norm before them, whether or not they are added to a residual."""
+NORM_TILINGS: dict[tuple[int, int, int], Tiling] = {
+    # llama-3.1-8b: qkv
+    (1, 6144, 4096): Tiling(16, 256, 4, 5),
+    # smollm2-135m: qkv
+    (1, 960, 576): Tiling(2, 1024, 4, 1),
+    (2, 960, 576): Tiling(16, 128, 2, 5),
+    (4, 960, 576): Tiling(16, 128, 2, 5),
+}
+"""Of products behind a norm."""
+GATED_TILINGS: dict[tuple[int, int, int], Tiling] = {
+    # llama-3.1-8b: gate_up
+    (1, 14336, 4096): Tiling(1, 4096, 4, 1),
+    # smollm2-135m: gate_up
+    (1, 1536, 576): Tiling(4, 1024, 4, 1),
+    (2, 1536, 576): Tiling(16, 128, 2, 5),
+    (4, 1536, 576): Tiling(16, 128, 2, 5),
+    (8, 1536, 576): Tiling(16, 128, 2, 5),
+    (16, 1536, 576): Tiling(16, 128, 2, 5),
+}
+"""Of gated products, all behind a norm: the output width is that of the product, half the weights' rows."""
