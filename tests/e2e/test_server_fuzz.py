@@ -1,58 +1,86 @@
-"""Whatever a body holds, the answer is an answer or a refusal in the usual shape, and the server lives on."""
+"""Whatever a request holds, the answer is one that the server describes, or a refusal, and the server lives on."""
 
 import json
+import time
 
 import httpx
+import jsonschema_rs
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings
+from server_process import REAL, running_server
+from wild_requests import BODIES, ODD_REQUESTS
 
-from legato.server.extras import NEUTRAL, NO_BEARING
-from legato.server.requests import ChatBody, CompletionBody
+from legato.config.options import EngineOptions
 
-NUMBERS = st.integers(-(2**70), 2**70) | st.integers(-3, 40) | st.floats() | st.sampled_from([1e400, -0.0, 0.5])
-TEXTS = st.text(max_size=5) | st.sampled_from(["\x00", "\ud83d", "<|end|>", "é" * 3, "a" * 300])
-ROLES = st.sampled_from(["user", "system", "assistant", "tool", "king"])
-MESSAGES = st.lists(st.fixed_dictionaries({"role": ROLES, "content": TEXTS}), max_size=3)
-SCALARS = st.none() | st.booleans() | NUMBERS | TEXTS
-VALUES = st.recursive(
-    SCALARS | MESSAGES,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS | st.just("12"), inner, max_size=3),
-    max_leaves=5,
-)
-
-
-def bodies(kind, prompt):
-    names = sorted(set(kind.model_fields) - set(prompt) | NO_BEARING | set(NEUTRAL))
-    return st.builds(
-        lambda good, wild: {"max_tokens": 3} | good | wild,
-        st.fixed_dictionaries({name: value | VALUES for name, value in prompt.items()}),
-        st.dictionaries(st.sampled_from(names), VALUES, max_size=3),
-    )
-
-
-PROMPTS = {"prompt": st.text(min_size=1, max_size=5) | st.lists(st.integers(0, 290), min_size=1, max_size=4)}
-ANY_BODY = st.tuples(st.just("/v1/completions"), bodies(CompletionBody, PROMPTS)) | st.tuples(
-    st.just("/v1/chat/completions"), bodies(ChatBody, {"messages": MESSAGES})
-)
+HANG_S = 30
+ANSWERS = {"/v1/completions": "Completion", "/v1/chat/completions": "Chat", "/tokenize": "Tokenized"}
+CHUNKS = {"/v1/completions": "Completion", "/v1/chat/completions": "ChatChunk"}
+REFUSALS = {400, 404, 405, 408, 413, 431}
 
 
 @pytest.fixture(scope="module")
-def connection(server):
-    with httpx.Client(base_url=server.url, timeout=20) as client:
+def connection(tiny_model):
+    options = EngineOptions(model=str(tiny_model), served_model_name="tiny", device="cpu", enforce_eager=True)
+    with (
+        running_server(options, factory=REAL, max_body_bytes=1_000_000, access_log=False) as server,
+        httpx.Client(base_url=server.url, timeout=HANG_S) as client,
+    ):
         yield client
+        assert client.get("/health").status_code == 200
+        assert "requests_running 0" in client.get("/metrics").text
 
 
-@settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True
-)
-@given(request=ANY_BODY)
-def test_no_body_makes_the_server_fail(connection, request):
-    path, body = request
-    response = connection.post(path, content=json.dumps(body))
-    if response.status_code == 200:
-        assert '"error"' not in response.text or "data: [DONE]" in response.text
-    else:
-        assert response.status_code in (400, 404), response.text
-        assert response.json()["error"].keys() == {"message", "type", "param", "code"}
-    assert connection.get("/health").status_code == 200
+@pytest.fixture(scope="module")
+def described(connection):
+    """Validators of the types that the server describes."""
+    document = connection.get("/openapi.json").json()
+    return {
+        name: jsonschema_rs.validator_for(
+            {"$ref": f"#/components/schemas/{name}", "components": document["components"]}
+        )
+        for name in document["components"]["schemas"]
+    }
+
+
+def fuzz(pytestconfig, examples, strategy, check):
+    """Check some requests, the same each time; with --fuzz-seconds, new ones until the time is over."""
+    seconds = pytestconfig.getoption("--fuzz-seconds")
+    fixed = settings(max_examples=examples, deadline=None, database=None, derandomize=seconds is None)
+    run = fixed(given(strategy)(check))
+    end = time.monotonic() + (seconds or 0)
+    run()
+    while time.monotonic() < end:
+        run()
+
+
+def refused(response, described):
+    assert response.status_code in REFUSALS, response.text
+    described["ErrorAnswer"].validate(response.json())
+
+
+def test_no_body_makes_the_server_fail(connection, described, pytestconfig):
+    def check(request):
+        path, body = request
+        response = connection.post(path, content=json.dumps(body))  # httpx would refuse to encode half a character
+        if response.status_code != 200:
+            refused(response, described)
+        elif response.headers["content-type"].startswith("text/event-stream"):
+            *chunks, done, rest = response.text.split("\n\n")
+            assert (done, rest) == ("data: [DONE]", "")
+            for chunk in chunks:
+                described[CHUNKS[path]].validate(json.loads(chunk.removeprefix("data: ")))
+        else:
+            described[ANSWERS.get(path, "Detokenized")].validate(response.json())
+
+    fuzz(pytestconfig, 200, BODIES, check)
+
+
+def test_no_bytes_and_no_headers_make_the_server_fail(connection, described, pytestconfig):
+    def check(request):
+        method, path, content, headers = request
+        response = connection.request(method, path, content=content, headers=headers)
+        if response.status_code >= 300 and method != "HEAD":
+            refused(response, described)
+        assert response.status_code < 500
+
+    fuzz(pytestconfig, 150, ODD_REQUESTS, check)
