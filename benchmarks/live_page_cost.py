@@ -15,7 +15,6 @@ import asyncio
 import json
 import multiprocessing
 import re
-import shlex
 import sys
 import time
 from collections.abc import Iterator
@@ -28,7 +27,7 @@ import httpx
 from served import Server, processor_seconds, serving
 
 from legato.results.place import this_commit, this_environment
-from legato.results.rows_file import write_rows
+from legato.results.rows_file import portable_command, write_rows
 
 SETTLE_S = 1.0
 
@@ -139,7 +138,10 @@ def main() -> None:
     }
     print(json.dumps(row, indent=2))
     if given.save:
-        environment, command = this_environment("cpu"), shlex.join(["python", *sys.argv])
+        environment, command = (
+            this_environment("cpu"),
+            portable_command(sys.argv[1:], program=("python", "benchmarks/live_page_cost.py")),
+        )
         write_rows(given.save, [row], environment=environment, command=command, commit=this_commit(), append=True)
 
 

@@ -18,7 +18,6 @@ import json
 import multiprocessing
 import os
 import select
-import shlex
 import socket
 import subprocess
 import sys
@@ -33,7 +32,7 @@ from served import Server, processor_seconds, serving
 
 from legato.config.options import EngineOptions
 from legato.results.place import this_commit, this_environment
-from legato.results.rows_file import write_rows
+from legato.results.rows_file import portable_command, write_rows
 
 SUPPORT = Path(__file__).parents[1] / "tests" / "support"
 PACED = """
@@ -232,7 +231,10 @@ def main() -> None:
     for row in cases:
         print(json.dumps(asdict(row), indent=2))
     if typed.save:
-        environment, command = this_environment(typed.device), shlex.join(["python", *sys.argv])
+        environment, command = (
+            this_environment(typed.device),
+            portable_command(sys.argv[1:], program=("python", "benchmarks/server_overhead.py")),
+        )
         write_rows(typed.save, cases, environment=environment, command=command, commit=this_commit(), append=True)
 
 
