@@ -21,6 +21,8 @@ MAX_PIPELINED = 16
 """Requests on one connection that may wait for the answer to an earlier one."""
 LINGER_S = 2.0
 """How long the rest of a refused request is read and dropped: closing at once could destroy the answer on its way."""
+LATE_S = 1.0
+"""A server that was busy for longer than this has yet to read what clients have sent meanwhile."""
 
 
 class Dropped(StrEnum):
@@ -180,12 +182,15 @@ class Connection(HttpToolsProtocol):
 
 
 async def keep_checking(connections: Collection[Any], *, every_s: float) -> None:
-    """Have every :class:`Connection` look at its client, for ever."""
+    """Have every :class:`Connection` look at its client, for ever, but not for what the server itself was late with."""
     loop = asyncio.get_running_loop()
     while True:
+        due = loop.time() + every_s
         await asyncio.sleep(every_s)
-        for connection in tuple(connections):
-            connection.check(loop.time())
+        now = loop.time()
+        if now - due < LATE_S:
+            for connection in tuple(connections):
+                connection.check(now)
 
 
 def _written(error: ApiError) -> bytes:
