@@ -6,10 +6,11 @@ observed when an output ends.
 
 from collections.abc import Iterable, Iterator
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from legato.observability.latency_histogram import LatencyHistogram
 from legato.observability.request_timing import RequestTiming
 from legato.observability.stats import EngineStats
 
@@ -55,10 +56,9 @@ class Metrics:
     def observe(self, timing: RequestTiming) -> None:
         """Take in the latencies of an output that has ended."""
         if timing.time_to_first_token_s is not None:
-            self.time_to_first_token.observe(timing.time_to_first_token_s)
-        for gap_s in timing.inter_token_s:
-            self.inter_token_latency.observe(gap_s)
-        self.e2e_latency.observe(timing.e2e_s)
+            self.time_to_first_token.observe((timing.time_to_first_token_s,))
+        self.inter_token_latency.observe(timing.inter_token_s)
+        self.e2e_latency.observe((timing.e2e_s,))
 
     def render(self, stats: EngineStats | None) -> bytes:
         """Return all metrics in Prometheus' text format, the engine's as ``stats`` has them; None: as they were."""
@@ -66,8 +66,10 @@ class Metrics:
             self._engine.stats = stats
         return generate_latest(self.registry)
 
-    def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
-        return Histogram(PREFIX + name, text, buckets=buckets, registry=self.registry)
+    def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> LatencyHistogram:
+        histogram = LatencyHistogram(PREFIX + name, text, buckets)
+        self.registry.register(histogram)
+        return histogram
 
 
 class _EngineCollector(Collector):
