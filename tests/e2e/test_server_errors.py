@@ -128,6 +128,7 @@ def test_a_chat_that_cannot_be_served_is_refused_by_field(server, extra, param):
     [
         ({"guided_regex": "("}, "guided_regex", "parenthesis"),
         ({"guided_grammar": "root ::= other"}, "guided_grammar", "other"),
+        ({"guided_grammar": "root ::= é"}, "guided_grammar", "Unexpected character"),
         ({"guided_json": "{"}, "guided_json", "not valid JSON"),
         ({"structured_outputs": {"json": {"type": "integer", "multipleOf": 3}}}, "structured_outputs", "multipleOf"),
         (

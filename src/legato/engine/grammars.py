@@ -105,7 +105,7 @@ class Grammars:
                     return compiler.compile_grammar(_choice_grammar(json.loads(text)))
                 case GuideKind.GRAMMAR:
                     return compiler.compile_grammar(text)
-        except RuntimeError as error:  # all that the library raises
+        except (RuntimeError, UnicodeDecodeError) as error:  # all that the library raises, and what it makes of that
             details = {"kind": guide.kind, "found": _reason(error)}
             raise RequestError("the guide cannot be compiled", details, param=guide.param) from None
 
@@ -136,7 +136,9 @@ def _quoted(text: str) -> str:
     return '"' + "".join(each if each.isalnum() and each.isascii() else f"\\U{ord(each):08x}" for each in text) + '"'
 
 
-def _reason(error: RuntimeError) -> str:
+def _reason(error: RuntimeError | UnicodeDecodeError) -> str:
     """Return what the library says, without its clock and source line."""
-    text = str(error).strip()
+    # It names the byte at fault, which may be half a character: then its own error cannot be read as text.
+    said = error.object.decode(errors="replace") if isinstance(error, UnicodeDecodeError) else str(error)
+    text = said.strip()
     return text.split(": ", 1)[1] if text.startswith("[") and ": " in text else text
