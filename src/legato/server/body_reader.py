@@ -33,11 +33,13 @@ class BodyReader:
                 part, more = await _next_part(request)
                 size += len(part)
                 self._held += len(part)
+                parts.append(part)
                 if (refusal := self._refusal(size)) is not None:
+                    self._held -= size  # at once: what is given up here lets others go on
+                    size = 0
                     parts.clear()
                     await _drop_rest(request, more=more)
                     raise refusal
-                parts.append(part)
             yield b"".join(parts)
         finally:
             self._held -= size

@@ -50,7 +50,7 @@ def test_a_body_over_the_limit_is_refused_after_the_rest_of_it_has_been_taken():
         assert caught.value.status == 413
         assert await request.receive() == GONE
 
-    asyncio.run(asyncio.wait_for(run(), 1))
+    asyncio.run(asyncio.wait_for(run(), 60))
 
 
 def test_bodies_that_are_too_much_together_are_refused_until_others_have_been_dealt_with():
@@ -70,7 +70,30 @@ def test_bodies_that_are_too_much_together_are_refused_until_others_have_been_de
         async with bodies.read(full()) as data:
             assert data == b"abc"
 
-    asyncio.run(asyncio.wait_for(run(), 1))
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_of_bodies_that_come_at_once_as_many_are_read_as_may_be_held():
+    bodies, count = BodyReader(10), 4 * FULL_BODIES
+
+    async def one():
+        body = [part(b"a" * 2) for _ in range(4)] + [part(b"aa", more=False), GONE]
+        queue = list(body)
+
+        async def receive():
+            await asyncio.sleep(0)  # all of them come a part at a time
+            return queue.pop(0)
+
+        async with bodies.read(Request({"type": "http", "headers": []}, receive)) as data:
+            await asyncio.sleep(0.05)
+            return data
+
+    async def run():
+        return await asyncio.gather(*(one() for _ in range(count)), return_exceptions=True)
+
+    ends = asyncio.run(run())
+    assert FULL_BODIES - 1 <= ends.count(b"a" * 10) <= FULL_BODIES
+    assert {end.status for end in ends if isinstance(end, Exception)} == {503}
 
 
 def test_a_client_that_leaves_in_its_body_is_noticed():
@@ -150,7 +173,7 @@ def test_a_stream_that_has_nothing_to_send_still_notices_that_its_reader_has_gon
         asyncio.get_running_loop().call_later(0.05, gone.set)
         await stream(source(), Request({"type": "http", "headers": []}, receive), sent, released)
 
-    asyncio.run(asyncio.wait_for(run(), 1))
+    asyncio.run(asyncio.wait_for(run(), 60))
     assert (closed, released) == ([True], [True])
     assert [message["body"] for message in sent[1:]] == [b"one"]
 
