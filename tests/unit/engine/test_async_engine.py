@@ -28,7 +28,7 @@ def with_llm(model, body, *, step_s="0.002"):
         with patch.dict(os.environ, SCRIPTED_STEP_S=step_s):
             llm = await AsyncLLM.start(EngineOptions(model=str(model)), factory="scripted_core:build")
         try:
-            return await asyncio.wait_for(body(llm), 30)
+            return await asyncio.wait_for(body(llm), 120)
         finally:
             await llm.shutdown()
 
@@ -43,8 +43,9 @@ def text(outputs, index=0):
     return "".join(part.text for output in outputs for part in output.outputs if part.index == index)
 
 
-async def idle_within(llm, seconds):
-    deadline = time.monotonic() + seconds
+async def idle_soon(llm):
+    """Return whether the engine has nothing to do long before 200 tokens at the pace of these tests, ten seconds."""
+    deadline = time.monotonic() + 5
     while time.monotonic() < deadline:
         stats = await llm.stats()
         if stats.num_running == stats.num_waiting == 0:
@@ -81,21 +82,22 @@ def test_closing_a_stream_aborts_its_request(model):
     async def body(llm):
         async with aclosing(llm.generate("abc", SamplingParams(max_tokens=200))) as outputs:
             await anext(outputs)
-        assert await idle_within(llm, 0.5)
+        assert await idle_soon(llm)
 
-    with_llm(model, body, step_s="0.02")
+    with_llm(model, body, step_s="0.05")
 
 
 def test_cancelling_the_reader_aborts_its_request_and_no_other(model):
     async def body(llm):
         reader = asyncio.create_task(collect(llm, "abc", max_tokens=200, n=3))
         other = asyncio.create_task(collect(llm, "abc", max_tokens=20))
-        await asyncio.sleep(0.2)
+        while (await llm.stats()).num_running < 4:
+            await asyncio.sleep(0.01)
         reader.cancel()
         assert len(text(await other)) == 20
-        assert await idle_within(llm, 0.5)
+        assert await idle_soon(llm)
 
-    with_llm(model, body, step_s="0.02")
+    with_llm(model, body, step_s="0.05")
 
 
 def test_a_stop_string_ends_the_request_in_the_engine_too(model):
@@ -103,9 +105,9 @@ def test_a_stop_string_ends_the_request_in_the_engine_too(model):
         outputs = await collect(llm, "abc", max_tokens=200, stop=("fg",))
         assert text(outputs) == "de"
         assert outputs[-1].outputs[0].finish_reason is FinishReason.STOP
-        assert await idle_within(llm, 0.5)
+        assert await idle_soon(llm)
 
-    with_llm(model, body, step_s="0.02")
+    with_llm(model, body, step_s="0.05")
 
 
 def test_a_prompt_that_cannot_be_served_is_refused_and_a_taken_id_too(model):
@@ -120,15 +122,14 @@ def test_a_prompt_that_cannot_be_served_is_refused_and_a_taken_id_too(model):
                 await anext(llm.generate("abc", SamplingParams(), request_id="a"))
             assert (await anext(outputs)).outputs, "the first request was harmed"
 
-    with_llm(model, body, step_s="0.02")
+    with_llm(model, body, step_s="0.05")
 
 
 def test_a_text_that_can_only_be_too_long_is_refused_without_tokenising_it(model):
     async def body(llm):
-        start = time.monotonic()
+        llm.tokenizer.encode = None
         with pytest.raises(RequestError, match="too long"):
             await collect(llm, "ab " * 3_000_000)
-        assert time.monotonic() - start < 1
 
     with_llm(model, body)
 
@@ -156,7 +157,7 @@ def test_a_dead_engine_is_an_error_for_open_and_new_requests(model):
         with pytest.raises(EngineDeadError):
             await collect(llm, "abc")
 
-    with_llm(model, body, step_s="0.02")
+    with_llm(model, body, step_s="0.05")
 
 
 def test_a_model_that_is_not_there_is_the_error_it_is():

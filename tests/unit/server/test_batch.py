@@ -98,7 +98,7 @@ def test_a_run_that_is_killed_again_and_again_finishes_without_losing_or_repeati
     kills = 0
     for goal in (5, 25):
         process = subprocess.Popen(command, env=environment, start_new_session=True)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while not (output.exists() and output.read_bytes().count(b"\n") >= goal):
             assert process.poll() is None and time.monotonic() < deadline
             time.sleep(0.005)
@@ -108,7 +108,7 @@ def test_a_run_that_is_killed_again_and_again_finishes_without_losing_or_repeati
         with output.open("ab") as file:
             file.write(b'{"id": "batch_req_1", "cus')  # what a kill in the middle of a write leaves
     assert kills == 2 and output.read_bytes().count(b"\n") < count
-    assert subprocess.run(command, env=environment, timeout=60, check=False).returncode == 0
+    assert subprocess.run(command, env=environment, timeout=120, check=False).returncode == 0
     rows = [json.loads(text) for text in output.read_text().splitlines()]
     assert sorted(row["custom_id"] for row in rows) == sorted(f"row {n}" for n in range(count))
     for row in rows:

@@ -34,7 +34,7 @@ def serving(model, options, work):
         finally:
             await llm.shutdown()
 
-    asyncio.run(asyncio.wait_for(serve(), 120))
+    asyncio.run(asyncio.wait_for(serve(), 240))
 
 
 def test_a_servers_engine_is_profiled_between_start_and_stop(model, tmp_path):

@@ -125,7 +125,7 @@ def test_a_served_request_is_told_of_as_part_of_its_callers_trace(collector, tmp
         finally:
             await llm.shutdown()
 
-    asyncio.run(asyncio.wait_for(serve(), 120))
+    asyncio.run(asyncio.wait_for(serve(), 240))
     request = told["text_completion tiny"]
     assert (request.trace_id.hex(), request.parent_span_id.hex()) == (TRACE_ID, PARENT_ID)
     assert attributes(request)["gen_ai.usage.output_tokens"] == 3

@@ -66,7 +66,7 @@ def run(work, model, **options):
 
             await work(ask, stream)
 
-    asyncio.run(asyncio.wait_for(serve(), 60))
+    asyncio.run(asyncio.wait_for(serve(), 240))
 
 
 def assembled(chunks, index=0):
@@ -210,7 +210,7 @@ def test_a_conversation_with_calls_and_their_results_reaches_the_template(tmp_pa
             with pytest.raises(openai.BadRequestError, match="lack content"):
                 await client.chat.completions.create(model="tiny", messages=[{"role": "user", "content": None}])
 
-    asyncio.run(asyncio.wait_for(serve(), 60))
+    asyncio.run(asyncio.wait_for(serve(), 240))
 
 
 def test_bias_log_probabilities_and_several_answers_work_in_chat(model):

@@ -101,7 +101,7 @@ def test_a_measurement_that_is_terminated_leaves_no_server_behind() -> None:
         assert measuring.stdout is not None
         pid = int(measuring.stdout.readline().rpartition(":")[2])
         measuring.terminate()
-        assert measuring.wait(30) == 128 + signal.SIGTERM
+        assert measuring.wait(60) == 128 + signal.SIGTERM
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
 
