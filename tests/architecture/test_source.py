@@ -1,35 +1,15 @@
 """Rules of the source that no linter holds: sizes, docstrings, and the doors to the device and to the environment."""
 
 import ast
-from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
-PACKAGE = ROOT / "src" / "legato"
-SOURCES = {str(path.relative_to(PACKAGE)): path.read_text() for path in sorted(PACKAGE.rglob("*.py"))}
-TREES = {name: ast.parse(text) for name, text in SOURCES.items()}
+from source_tree import SOURCES, TREES, files_that_name
+
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 60
 
 
-def names_read(tree: ast.AST) -> set[str]:
-    """Every ``a.b`` that is read, and every name that is imported, with its module."""
-    names = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            names.add(f"{node.value.id}.{node.attr}")
-        elif isinstance(node, ast.Import):
-            names.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names.update(f"{node.module}.{alias.name}" for alias in node.names)
-    return names
-
-
 def functions(tree: ast.AST) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
     return [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-
-
-def files_that_name(*forbidden: str) -> set[str]:
-    return {name for name, tree in TREES.items() if not names_read(tree).isdisjoint(forbidden)}
 
 
 def test_a_file_is_short_enough_to_hold_one_concept() -> None:
