@@ -35,6 +35,7 @@ def test_a_server_of_its_own_is_measured_and_counts_its_graphs(run: Run, tiny_mo
         *("--speculative-config", '{"method": "ngram", "num_speculative_tokens": 2}'),
         *("--num-prompts", "4", "--input-len", "24", "--output-len", "12", "--ignore-eos", "--max-concurrency", "2"),
         *("--goodput", "ttft:60000", "tpot:60000", "--save", str(tmp_path / "a.json"), "--json"),
+        *("--profile", str(tmp_path / "profiles")),
     )
     assert ended.code == 0, ended.err
     [row] = json.loads(ended.out)
@@ -45,6 +46,8 @@ def test_a_server_of_its_own_is_measured_and_counts_its_graphs(run: Run, tiny_mo
     shares = row["server"]["shares"]
     assert shares["full"] > 0.2 and shares["full"] + shares["piecewise"] + shares["eager"] == pytest.approx(1)
     assert row["ttft_ms"]["median"] <= row["e2e_ms"]["median"]
+    [profile] = (tmp_path / "profiles").iterdir()
+    assert json.loads(profile.read_bytes())["traceEvents"]
     file = read_rows_file(tmp_path / "a.json")
     assert json.loads(msgspec.json.encode(msgspec.convert(file.rows[0], ServingRow))) == row
     children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
@@ -142,6 +145,7 @@ def test_ctrl_c_prints_what_there_is(server: Server) -> None:
         ("--dataset", "custom", "--dataset-path", "no such file"),
         ("--endpoint", "chat", "--random-input", "ids"),
         ("--base-url", "http://127.0.0.1:1"),
+        ("--base-url", "http://127.0.0.1:1", "--profile", "profiles"),
         ("--base-url", "ftp://x"),
         ("--api-key", "k"),
         ("--compare", "no.json", "such.json"),

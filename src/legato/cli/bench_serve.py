@@ -71,9 +71,11 @@ def serve(
     console = Console(stderr=True)
     dataset = _dataset(asked, prompts, engine)
     load.loads(prompts.name)  # wrong numbers are known before a server is started
-    with _server(asked, engine, console) as base_url:
+    with _server(asked, load, engine, console) as base_url:
         plan = _plan(base_url, asked, prompts, load, engine, targets_ms)
         rows = _measured(plan, dataset, console)
+        if load.profile is not None:
+            _record(plan, dataset, console)
     if not rows:
         raise typer.Abort  # by the user, before anything was measured
     _show(rows, load, output, engine, elsewhere=asked.base_url)
@@ -87,6 +89,13 @@ def _measured(plan: "Plan", dataset: "Dataset", console: Console) -> "list[Servi
         for row in measure_server(plan, dataset, lambda name: _progress(console, name)):
             rows.append(row)  # noqa: PERF402 - what came before an interruption stays
     return rows
+
+
+def _record(plan: "Plan", dataset: "Dataset", console: Console) -> None:
+    from legato.bench.serving.profile import record_profile
+
+    for load in plan.loads:
+        console.print(f"wrote {record_profile(plan, load, dataset)}", markup=False, highlight=False)
 
 
 def _show(
@@ -176,9 +185,12 @@ def _vocabulary(model: str) -> "Vocabulary":
 
 
 @contextmanager
-def _server(asked: AskedServer, engine: EngineOptions, console: Console) -> Iterator[str]:
+def _server(asked: AskedServer, load: LoadOptions, engine: EngineOptions, console: Console) -> Iterator[str]:
     """Yield the address of the server asked for, or of one that is started."""
     if asked.base_url is not None:
+        if load.profile is not None:
+            details = {"requested": f"--profile {load.profile}", "options": "POST /start_profile and /stop_profile"}
+            raise ConfigError("a server that runs already writes profiles into its own --profile-dir", details)
         yield asked.base_url
         return
     from legato.bench.serving.own_server import running_server
@@ -186,6 +198,8 @@ def _server(asked: AskedServer, engine: EngineOptions, console: Console) -> Iter
     if asked.api_key is not None:
         raise ConfigError("a server of our own has no key", {"options": "--base-url with --api-key"})
     command = [sys.executable, "-m", "legato.cli.main", "serve", "--port", "0", "--no-access-log", *as_typed(engine)]
+    if load.profile is not None:
+        command += ["--profile-dir", load.profile]
     with running_server(command, lambda line: console.print(line, markup=False, highlight=False)) as url:
         yield url
 

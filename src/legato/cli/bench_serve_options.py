@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from legato.cli.bench_options import RESULT, WORKLOAD
+from legato.cli.bench_options import RESULT, WORKLOAD, profile_option
 from legato.config.options import option
 from legato.errors import ConfigError
 
@@ -151,6 +151,7 @@ class LoadOptions:
         metavar="NAME:MS …",
     )
     label: str | None = option(None, "Name of the server in the rows; default: 'legato' or 'server'.", panel=RESULT)
+    profile: str | None = profile_option()
     plot: str | None = option(None, "Draw latencies and throughput over the loads.", metavar="FILE.png", panel=RESULT)
 
     def loads(self, name: str) -> "tuple[Load, ...]":
