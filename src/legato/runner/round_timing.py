@@ -44,17 +44,21 @@ def _sizes(most: int) -> tuple[int, ...]:
 
 def _step_ms(device: Device, runner: ModelRunner, planner: Planner, num_reqs: int, num_drafts: int) -> float:
     """Return the milliseconds of one step, the least of two series."""
-    longest = (_WARM_UP + 2 * _MOST_STEPS) * (1 + num_drafts)
-    batch = _batch(runner, num_reqs, num_drafts, longest)
-    plan = planner.plan(batch, runner.graphs.catalog)
+    most_steps = max(1, min(_MOST_STEPS, runner.graphs.limits.max_model_len // (1 + num_drafts)))
 
-    def steps(count: int) -> None:
-        for _ in range(count):
-            runner.launch(plan, batch)
+    def ms_each(count: int) -> float:
+        batch = _batch(runner, num_reqs, num_drafts, most_steps * (1 + num_drafts))
+        plan = planner.plan(batch, runner.graphs.catalog)
 
-    first = min(device.elapsed_ms(lambda: steps(1)) for _ in range(_WARM_UP))
-    count = max(1, min(_MOST_STEPS, round(_MS_EACH / 2 / first)))
-    return min(device.elapsed_ms(lambda: steps(count)) / count for _ in range(2))
+        def steps() -> None:
+            for _ in range(count):
+                runner.launch(plan, batch)
+
+        return device.elapsed_ms(steps) / count
+
+    first = min(ms_each(1) for _ in range(_WARM_UP))
+    count = max(1, min(most_steps, round(_MS_EACH / 2 / first)))
+    return min(ms_each(count) for _ in range(2))
 
 
 def _batch(runner: ModelRunner, num_reqs: int, num_drafts: int, longest: int) -> ScheduledBatch:

@@ -9,6 +9,7 @@ from drafts_at_random import at_random
 from scripted_drafter import WitnessDrafter
 
 from legato.graphs.modes import Stage
+from legato.runner import round_timing
 from legato.runner.round_program import RoundProgram
 from legato.scheduler.draft_chooser import DraftChooser
 from legato.verify.reachability import batch_that_selects
@@ -111,6 +112,12 @@ def test_a_number_is_given_to_every_decode_of_a_step(folder: Path) -> None:
     tiny_engine.run(core, [tiny_engine.request(f"r{i}", [i + 1] * 5, max_tokens=20) for i in range(3)])
     stats = core.stats()
     assert stats.spec_decode_draft_tokens <= 3 * sum(chooser.taken)
+
+
+def test_costs_are_measured_within_sequences_that_are_short(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(round_timing, "_MS_EACH", 1e9)  # the most steps, however fast the machine
+    more = {"rejection_sample_method": "synthetic", "synthetic_acceptance_length": 6.0}
+    assert build(folder, "ngram", most=5, more=more, max_model_len=24, graph_policy="none").has_work is False
 
 
 @pytest.mark.parametrize("method", ["ngram", "witness"])
