@@ -7,6 +7,7 @@ import torch
 
 from legato.flow.scheduled_batch import ScheduledRequest
 from legato.kernels.acceptance import Accepted
+from legato.kernels.draft_inputs import Judged
 from legato.runner.buffers import FROM_STATE, InputBuffer, StepBuffers
 
 
@@ -92,6 +93,16 @@ class RoundBuffers(StepBuffers):
             num_tokens=self.num_sampled[:num_reqs],
             last_positions=self.next_positions[:num_reqs],
             last_places=self.last_places[:num_reqs],
+        )
+
+    def judged(self, num_reqs: int, states: torch.Tensor | None) -> Judged:
+        """Return what was left there, with the drafter's ``states`` after the step's tokens."""
+        return Judged(
+            rows=self.rows.device[:num_reqs],
+            outcome=self.outcome[:num_reqs],
+            last_positions=self.next_positions[:num_reqs],
+            last_places=self.last_places[:num_reqs],
+            states=states,
         )
 
     def fill_round(self, requests: Sequence[ScheduledRequest], num_reqs: int) -> None:

@@ -234,10 +234,9 @@ class RoundProgram(StepProgram):
         """Make the drafts and write the next inputs; ``extended`` [num_tokens, state_size] is what ``extend`` gave."""
         buffers, state, num_reqs = self.buffers, self.state, shape.num_reqs
         rows = buffers.rows.device[:num_reqs]
+        drafting = shape.num_drafts > 0 or not self.extends
         begin = draft_inputs(
-            rows,
-            buffers.outcome[:num_reqs],
-            buffers.next_positions[:num_reqs],
+            buffers.judged(num_reqs, extended if drafting and self.extends else None),
             state.block_table,
             null_row=state.null_row,
             num_passes=shape.num_drafts if self.extends else 0,
@@ -245,7 +244,7 @@ class RoundProgram(StepProgram):
             max_position=self._max_position,
         )
         drafts = None
-        if shape.num_drafts or not self.extends:
+        if drafting:
             drafts = self.drafter.propose(
                 RoundRequests(
                     num_drafts=shape.num_drafts,
@@ -254,7 +253,7 @@ class RoundProgram(StepProgram):
                     num_sampled=buffers.num_sampled[:num_reqs],
                     next_tokens=begin.next_tokens,
                     next_positions=begin.next_positions,
-                    state=extended.index_select(0, buffers.last_places[:num_reqs]) if self.extends else None,
+                    state=begin.state,
                     token_pass=lambda index: TokenPass(
                         positions=begin.positions[index],
                         context=contexts(pass_metadata(begin, index, shape.key_ints)),

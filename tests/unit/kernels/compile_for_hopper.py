@@ -26,6 +26,7 @@ from legato.kernels import (
     token_lookups_triton,
 )
 from legato.kernels.acceptance import Accepted, Coins, Verified
+from legato.kernels.draft_inputs import Judged
 from legato.kernels.head_inputs import Normed
 from legato.kernels.linear import Norm
 from legato.kernels.linear_tilings import Tiling
@@ -108,7 +109,8 @@ def accept(*, by_coins: bool) -> None:
 
 def passes() -> None:
     more = {"null_row": 8, "num_passes": 3, "block_size": 16, "max_position": 131071}
-    draft_inputs_triton.draft_inputs(numbers(4), numbers(4, 5), numbers(4), row_state().block_table, **more)
+    judged = Judged(numbers(4), numbers(4, 5), numbers(4), numbers(4), empty(16, 576))
+    draft_inputs_triton.draft_inputs(judged, row_state().block_table, **more)
 
 
 def rotate() -> None:
