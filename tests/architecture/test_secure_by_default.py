@@ -12,19 +12,8 @@ from legato.config.server import ServerOptions
 from legato.server.listener import bound_socket
 from legato.server.openapi import BODIES
 
-RUNS_WHAT_IT_READS = {
-    "pickle",
-    "cPickle",
-    "dill",
-    "cloudpickle",
-    "joblib",
-    "shelve",
-    "marshal",
-    "torch.load",
-    "yaml.load",
-}
-PICKLES = {"send_pyobj", "recv_pyobj"}
-"""Methods of pyzmq's sockets."""
+PICKLES = {"pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal", "send_pyobj", "recv_pyobj"}
+"""Modules, and methods of pyzmq's sockets."""
 FILES = {"pathlib", "pathlib.Path", "os", "os.path", "io", "tempfile", "shutil", "glob"}
 A_PLACE = re.compile(r"path|file|dir|folder|url|host", re.IGNORECASE)
 
@@ -55,8 +44,9 @@ def files_with_argument(name: str) -> set[str]:
 
 
 def test_nothing_is_read_that_could_run_code() -> None:
-    assert files_that_name(*RUNS_WHAT_IT_READS) == set()
-    assert [file for file, tree in TREES.items() for name in names_read(tree) if name.split(".")[-1] in PICKLES] == []
+    named = {file: {part for name in names_read(tree) for part in name.split(".")} for file, tree in TREES.items()}
+    assert [file for file, parts in named.items() if not parts.isdisjoint(PICKLES)] == []
+    assert files_that_name("torch.load", "yaml.load", "yaml.unsafe_load") == set()
     assert files_with_argument("allow_pickle") == set()
 
 
