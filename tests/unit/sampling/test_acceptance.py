@@ -137,3 +137,9 @@ def _tosses(rates: tuple[float, ...], seed: int = 0) -> torch.Tensor:
     starts = torch.arange(NUM_DRAWS) // 100 * (num_drafts + 1)
     positions = starts.unsqueeze(1) + torch.arange(num_drafts)
     return tosses(seeds, positions, SyntheticAcceptance(rates, torch.device("cpu")).bounds)
+
+
+def test_coins_are_those_of_a_requests_own_seed() -> None:
+    state = state_of(request_of(seed=7), request_of(seed=9), vocab_size=12)
+    assert state.seeds[:2].tolist() == [mix_seed(7), mix_seed(9)]
+    assert state.seeds[state.null_row] == 0
