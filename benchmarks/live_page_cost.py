@@ -138,11 +138,9 @@ def main() -> None:
     }
     print(json.dumps(row, indent=2))
     if given.save:
-        environment, command = (
-            this_environment("cpu"),
-            portable_command(sys.argv[1:], program=("python", "benchmarks/live_page_cost.py")),
-        )
-        write_rows(given.save, [row], environment=environment, command=command, commit=this_commit(), append=True)
+        command = portable_command(sys.argv[1:], program=("python", "benchmarks/live_page_cost.py"))
+        place = this_environment("cpu")
+        write_rows(given.save, [row], environment=place, command=command, commit=this_commit(), append=True)
 
 
 if __name__ == "__main__":

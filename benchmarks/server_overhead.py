@@ -231,11 +231,9 @@ def main() -> None:
     for row in cases:
         print(json.dumps(asdict(row), indent=2))
     if typed.save:
-        environment, command = (
-            this_environment(typed.device),
-            portable_command(sys.argv[1:], program=("python", "benchmarks/server_overhead.py")),
-        )
-        write_rows(typed.save, cases, environment=environment, command=command, commit=this_commit(), append=True)
+        command = portable_command(sys.argv[1:], program=("python", "benchmarks/server_overhead.py"))
+        place = this_environment(typed.device)
+        write_rows(typed.save, cases, environment=place, command=command, commit=this_commit(), append=True)
 
 
 if __name__ == "__main__":
