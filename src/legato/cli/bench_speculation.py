@@ -11,6 +11,7 @@ from legato.cli.bench_options import RESULT, WORKLOAD, OutputOptions
 from legato.cli.bench_progress import measuring
 from legato.cli.bench_result import hand_over
 from legato.config.options import EngineOptions, option
+from legato.engine.speculative_options import speculative_settings
 from legato.errors import ConfigError
 
 
@@ -94,10 +95,7 @@ def speculation(*, workload: SpeculationOptions, output: OutputOptions, engine: 
 
 def _config(workload: SpeculationOptions, engine: EngineOptions) -> str:
     """Return the drafter that was named, choosing its number of drafts, with acceptance that can be set."""
-    try:
-        settings = json.loads(engine.speculative_config or '{"method": "ngram"}')
-    except json.JSONDecodeError as error:
-        raise ConfigError("--speculative-config is not JSON", {"requested": engine.speculative_config}) from error
+    settings = speculative_settings(engine.speculative_config or '{"method": "ngram"}')
     return json.dumps(
         settings
         | {

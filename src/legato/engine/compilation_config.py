@@ -1,15 +1,16 @@
 """Graph settings as other engines spell them. Owns what each means in our words, and says so in a decision each."""
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
 from legato.config.engine import Decision
+from legato.engine.json_option import json_settings
 from legato.errors import ConfigError
 from legato.graphs.ladder import ladder
 from legato.graphs.modes import GraphPolicy
 
-_KNOWN = (
+_OPTION, _EXAMPLE = "--compilation-config", '{"cudagraph_mode": "FULL_AND_PIECEWISE"}'
+_KEYS = (
     "cudagraph_mode",
     "cudagraph_capture_sizes",
     "max_cudagraph_capture_size",
@@ -40,33 +41,10 @@ def foreign_request(text: str | None) -> ForeignRequest:
 
     ``cudagraph_mode`` comes before the older ``full_cuda_graph``, and that before a level, which is a set of defaults.
     """
-    settings = _parse(text)
+    settings = {} if text is None else json_settings(_OPTION, text, _KEYS, _EXAMPLE)
     policy, policy_decisions = _policy(settings)
     sizes, size_decisions = _sizes(settings)
     return ForeignRequest(policy=policy, sizes=sizes, decisions=(*policy_decisions, *size_decisions))
-
-
-def _parse(text: str | None) -> dict[str, Any]:
-    """Return the settings that are not null."""
-    if text is None:
-        return {}
-    try:
-        value = json.loads(text)
-    except TypeError as error:
-        raise ConfigError("--compilation-config is not JSON text", {"requested": repr(text)}) from error
-    except json.JSONDecodeError as error:
-        raise ConfigError(
-            "--compilation-config is not JSON", {"requested": text, "found": f"{error.msg} at {error.pos}"}
-        ) from error
-    if not isinstance(value, dict):
-        raise ConfigError("--compilation-config is not a JSON object", {"requested": text})
-    unknown = sorted(set(value) - set(_KNOWN))
-    if unknown:
-        raise ConfigError(
-            "--compilation-config has settings that Legato does not know",
-            {"requested": ", ".join(unknown), "options": ", ".join(_KNOWN)},
-        )
-    return {name: setting for name, setting in value.items() if setting is not None}
 
 
 def _policy(settings: dict[str, Any]) -> tuple[GraphPolicy | None, list[Decision]]:
@@ -97,7 +75,7 @@ def _of_full(settings: dict[str, Any]) -> tuple[str, GraphPolicy] | None:
     """Two routines for mixed and decode batches mean two sets of graphs; one routine, one set for all."""
     for name in ("full_cuda_graph", "separate_attention_routine"):
         if not isinstance(settings.get(name, False), bool):
-            raise ConfigError(f"{name} is true or false", {"requested": settings[name]})
+            raise ConfigError(f"{name} is true or false", {"requested": settings[name], "options": "true | false"})
     if "full_cuda_graph" not in settings:
         return None
     if not settings["full_cuda_graph"]:
@@ -128,7 +106,9 @@ def _sizes(settings: dict[str, Any]) -> tuple[Any, list[Decision]]:
     if largest is None:
         return None, []
     if type(largest) is not int or largest < 1:
-        raise ConfigError("the largest graph size is a positive number of tokens", {"requested": largest})
+        raise ConfigError(
+            "the largest graph size is out of range", {"requested": largest, "limit": "a positive number of tokens"}
+        )
     decision = Decision(
         subject="graph sizes",
         requested=f"max_cudagraph_capture_size {largest}",

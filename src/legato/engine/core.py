@@ -9,8 +9,7 @@ from legato.engine.grammars import Grammars
 from legato.engine.graph_report import graph_report
 from legato.engine.guides import Guides, ended_with
 from legato.engine.memory import MemoryReport
-from legato.errors import RequestError
-from legato.flow.request import Request
+from legato.flow.request import Request, id_in_use
 from legato.flow.request_update import FinishReason, RequestUpdate
 from legato.loading.tokenizer import Tokenizer
 from legato.observability.records import StepLog
@@ -81,7 +80,7 @@ class EngineCore:
         A guided one joins the queue when its grammar is compiled, which goes on beside the steps.
         """
         if self._guides.is_compiling(request.request_id):
-            raise RequestError("the request id is in use", {"requested": request.request_id}, param="request_id")
+            raise id_in_use(request.request_id)
         self._scheduler.check(request, num_elsewhere=self._guides.num_compiling)
         if request.params.guided is None or self._guides.open(request):
             self._scheduler.add(request)

@@ -22,8 +22,8 @@ from legato.config.options import EngineOptions
 from legato.engine import wire
 from legato.engine.engine_spawn import death, spawn
 from legato.engine.update_stream import UpdateStream
-from legato.errors import EngineDeadError, LegatoError, RequestError
-from legato.flow.request import Request
+from legato.errors import EngineDeadError, LegatoError
+from legato.flow.request import Request, id_in_use
 from legato.flow.request_update import RequestUpdate
 from legato.observability.live_view import LiveView
 from legato.observability.records import StepRecord
@@ -99,7 +99,7 @@ class EngineClient:
         self._check_alive()
         taken = [request.request_id for request in requests if request.request_id in self._streams]
         if taken:
-            raise RequestError("the request id is in use", {"requested": taken[0]}, param="request_id")
+            raise id_in_use(*taken)
         stream = UpdateStream(requests)
         self._send(wire.Add(tuple(requests)))  # first: what cannot be written out must not stay behind as open
         self._streams.update(dict.fromkeys(stream.request_ids, stream))

@@ -11,8 +11,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from legato.engine.output_state import OutputState
-from legato.errors import RequestError
-from legato.flow.request import Request
+from legato.flow.request import Request, id_in_use
 from legato.flow.request_output import RequestOutput
 from legato.flow.request_update import FinishReason, RequestUpdate
 from legato.flow.step_output import TokenLogprobs
@@ -83,7 +82,7 @@ class OutputProcessor:
         an id that is in use.
         """
         if taken := [request.request_id for request in requests if request.request_id in self._states]:
-            raise RequestError("the request id is in use", {"requested": ", ".join(taken)}, param="request_id")
+            raise id_in_use(*taken)
         if prompt is None and self._tokenizer is not None:
             prompt = self._tokenizer.decode(requests[0].prompt_token_ids, skip_special_tokens=False)
         outputs = tuple(OutputState(request, index, self._tokenizer) for index, request in enumerate(requests))

@@ -5,7 +5,15 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
 
 from legato.config.engine import Decision
 from legato.engine.memory import MemoryReport
@@ -32,14 +40,7 @@ class BuildProgress:
     @contextmanager
     def loading(self, name: str) -> Iterator[Callable[[int, int], None]]:
         """Show a bar of bytes; yields the function to tell (done, total)."""
-        with Progress(
-            TextColumn("loading {task.description}"),
-            BarColumn(),
-            DownloadColumn(),
-            TimeElapsedColumn(),
-            console=self._console,
-            transient=True,
-        ) as progress:
+        with self._bar("loading", DownloadColumn()) as progress:
             task = progress.add_task(name, total=None)
             yield lambda done, total: progress.update(task, completed=done, total=total)
 
@@ -64,16 +65,7 @@ class BuildProgress:
         What took longer than loading does is told in the end.
         """
         started = time.perf_counter()
-
-        with Progress(
-            TextColumn(f"compiling {backend} kernels"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("{task.description}"),
-            console=self._console,
-            transient=True,
-        ) as progress:
+        with self._bar(f"compiling {backend} kernels") as progress:
             task = progress.add_task("", total=None)
 
             def tell(done: int, total: int, kernel: str) -> None:
@@ -90,14 +82,7 @@ class BuildProgress:
     @contextmanager
     def compiling_pieces(self, compiler: str) -> Iterator[Callable[[int, int], None]]:
         """Show a bar of the model's different pieces; yields the function to tell (done, total)."""
-        with Progress(
-            TextColumn(f"compiling the model with {compiler}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            console=self._console,
-            transient=True,
-        ) as progress:
+        with self._bar(f"compiling the model with {compiler}") as progress:
             task = progress.add_task("", total=None)
             yield lambda done, total: progress.update(task, completed=done, total=total)
 
@@ -108,15 +93,7 @@ class BuildProgress:
     @contextmanager
     def capturing(self, total: int) -> Iterator[Callable[[int, int, GraphKey], None]]:
         """Show a bar of graphs; yields the function to tell (done, total, key)."""
-        with Progress(
-            TextColumn("capturing graphs"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("{task.description}"),
-            console=self._console,
-            transient=True,
-        ) as progress:
+        with self._bar("capturing graphs") as progress:
             task = progress.add_task("", total=total)
             yield lambda done, total, key: progress.update(task, completed=done, description=str(key))
 
@@ -127,3 +104,15 @@ class BuildProgress:
         for drop in dropped:
             text = f"dropped {drop.key}: {drop.reason}: {drop.detail}"
             self._console.print(text, style="red", markup=False, highlight=False)
+
+    def _bar(self, what: str, amount: ProgressColumn | None = None) -> Progress:
+        """Return a bar that is gone when it is done; ``amount``: how far it is, a number of things unless given."""
+        latest = TextColumn("{task.description}")
+        columns = (
+            TextColumn(what),
+            BarColumn(),
+            amount or MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            latest,
+        )
+        return Progress(*columns, console=self._console, transient=True)

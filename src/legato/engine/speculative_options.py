@@ -1,9 +1,9 @@
 """``--speculative-config`` -> SpeculativeConfig. Owns the keys as people type them, and what is wrong with them."""
 
-import json
 from typing import Any
 
 from legato.config.speculative import RejectionMethod, SpeculativeConfig, rates_of_length, rates_of_positions
+from legato.engine.json_option import json_settings
 from legato.errors import ConfigError
 from legato.speculative.registry import DRAFTERS
 
@@ -11,7 +11,7 @@ MAX_DRAFTS = 15
 """Attention kernels for verification take 16 tokens of a request."""
 _MOST_CHOSEN = 5
 """Most drafts of a step where their number is chosen and no bound is given: beyond it hardly any drafter gains."""
-_OPTION = "--speculative-config"
+_OPTION, _EXAMPLE = "--speculative-config", '{"method": "ngram", "num_speculative_tokens": 4}'
 _METHODS = {"standard": RejectionMethod.EXACT, "exact": RejectionMethod.EXACT, "synthetic": RejectionMethod.SYNTHETIC}
 """``rejection_sample_method`` as typed -> ours."""
 _KEYS = (
@@ -37,7 +37,7 @@ def speculative_request(text: str | None) -> SpeculativeConfig | None:
     """
     if text is None:
         return None
-    settings = _parse(text)
+    settings = speculative_settings(text)
     num_drafts, chosen_per_step = _num_drafts(settings)
     shortest, longest = _lookup(settings)
     method, rates = _rejection(settings, num_drafts)
@@ -54,23 +54,9 @@ def speculative_request(text: str | None) -> SpeculativeConfig | None:
     )
 
 
-def _parse(text: str) -> dict[str, Any]:
-    """Return the settings that are not null."""
-    try:
-        value = json.loads(text)
-    except TypeError as error:
-        raise ConfigError(f"{_OPTION} is not JSON text", {"requested": repr(text)}) from error
-    except json.JSONDecodeError as error:
-        found = f"{error.msg} at {error.pos}"
-        raise ConfigError(f"{_OPTION} is not JSON", {"requested": text, "found": found}) from error
-    if not isinstance(value, dict):
-        raise ConfigError(f"{_OPTION} is a JSON object", {"requested": text, "options": _example()})
-    unknown = [key for key in value if key not in _KEYS]
-    if unknown:
-        raise ConfigError(
-            f"{_OPTION} has unknown keys", {"requested": ", ".join(unknown), "options": " | ".join(_KEYS)}
-        )
-    settings = {key: setting for key, setting in value.items() if setting is not None}
+def speculative_settings(text: str) -> dict[str, Any]:
+    """Return the settings that are not null. Raises ConfigError for a text that cannot be read, or an unknown key."""
+    settings = json_settings(_OPTION, text, _KEYS, _EXAMPLE)
     if settings.get("draft_tensor_parallel_size", 1) != 1:
         raise _out_of_range("draft_tensor_parallel_size", settings["draft_tensor_parallel_size"], "1: one device")
     return settings
@@ -97,7 +83,11 @@ def _method(settings: dict[str, Any]) -> str:
         found = "no method" if method is None else f"method {method!r}"
         raise ConfigError(
             "there is no such way to draft",
-            {"requested": f"{_OPTION} with {found}", "options": " | ".join(DRAFTERS), "example": _example()},
+            {
+                "requested": f"{_OPTION} with {found}",
+                "options": " | ".join(DRAFTERS),
+                "example": f"{_OPTION} '{_EXAMPLE}'",
+            },
         )
     return method
 
@@ -185,7 +175,3 @@ def _is_number(value: Any) -> bool:
 
 def _out_of_range(key: str, requested: object, limit: str) -> ConfigError:
     return ConfigError(f"{key} of {_OPTION} is out of range", {"requested": requested, "limit": limit})
-
-
-def _example() -> str:
-    return f'{_OPTION} \'{{"method": "ngram", "num_speculative_tokens": 4}}\''

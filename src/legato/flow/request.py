@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from legato.errors import RequestError
 from legato.flow.sampling_params import SamplingParams
 
 
@@ -24,3 +25,9 @@ class Request:
     """Lower runs earlier, under the priority policy."""
     group: str | None = None
     """Requests of one group have the same prompt and share its blocks, whether or not prefix caching is on."""
+
+
+def id_in_use(*request_ids: str) -> RequestError:
+    """Return the error for requests whose ids others have that are under way."""
+    details = {"requested": ", ".join(request_ids), "limit": "an id that no request under way has"}
+    return RequestError("the request id is in use", details, param="request_id")

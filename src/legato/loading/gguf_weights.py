@@ -89,6 +89,7 @@ def dequantise(gguf: GGUFFile, tensor: GGUFTensor) -> torch.Tensor:
                 "tensor": tensor.name,
                 "expected": "a type that the gguf package decodes",
                 "found": tensor.type.name,
+                "options": "another file of the model, such as Q8_0 or F16",
             },
         ) from error
     return torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32)).view(tensor.shape)

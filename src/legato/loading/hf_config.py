@@ -30,7 +30,8 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ModelNotFoundError(f"{path.name} is missing", {"file": path, "found": "no such file"}) from None
+        details = {"file": path, "found": "no such file", "options": "a folder in Hugging Face layout | a .gguf file"}
+        raise ModelNotFoundError(f"{path.name} is missing", details) from None
     except (OSError, ValueError) as error:
         raise ModelError(f"{path.name} cannot be read", {"file": path, "expected": "JSON", "found": error}) from error
     if not isinstance(values, dict):

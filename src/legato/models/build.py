@@ -49,7 +49,12 @@ def allocate(build: Callable[[], ModuleT], requested: str) -> ModuleT:
         return build().eval()
     except (RuntimeError, MemoryError) as error:  # torch's many ways to say that memory is short
         raise ModelError(
-            "the model cannot be allocated", {"requested": requested, "found": str(error).split("\n")[0]}
+            "the model cannot be allocated",
+            {
+                "requested": requested,
+                "found": str(error).split("\n")[0],
+                "options": "a smaller --dtype | a smaller model | memory that something else holds",
+            },
         ) from error
 
 
@@ -122,6 +127,7 @@ def _stream(
                 "tensor": shown,
                 "expected": f"{len(parameters)} tensors of {config.architecture}",
                 "found": f"{len(parameters) - len(missing)}; {len(missing)} missing",
+                "options": "all files of the checkpoint | --load-format dummy, for random weights",
             },
         )
     progress(total, total)

@@ -30,6 +30,8 @@ from legato.runner.step_program import StepProgram
 from legato.runner.step_shape import StepShape, graph_shape
 from legato.runner.synthetic import SyntheticLimits, install, make_batch
 
+_PROVING_SEED = 1
+"""Of the batch that is run eagerly and replayed."""
 CaptureProgress = Callable[[int, int, GraphKey], None]
 """Told (keys done, keys in all, the latest key)."""
 
@@ -92,17 +94,16 @@ class GraphCapturer:
         self,
         key: GraphKey,
         *,
-        proving_seed: int = 1,
         capturing_seed: int = 2,
         observe: Callable[[int], Mapping[str, torch.Tensor]] = lambda num_tokens: {},
     ) -> Proof | DroppedKey:
         """Capture one key into the store and return what an eager step and the replay left behind.
 
-        The seeds choose the batches that prove and that are captured over; ``observe`` adds what else is to be
-        compared, given the number of real tokens. Returns a DroppedKey where there is no graph to compare with.
+        ``capturing_seed`` chooses the batch that is captured over; ``observe`` adds what else is to be compared, given
+        the number of real tokens. Returns a DroppedKey where there is no graph to compare with.
         """
         try:
-            return self._prove(key, proving_seed, capturing_seed, observe)
+            return self._prove(key, capturing_seed, observe)
         except torch.OutOfMemoryError as error:
             detail = f"out of memory: {str(error).splitlines()[0]}"
         self._device.release_unused_memory()
@@ -111,13 +112,12 @@ class GraphCapturer:
     def _prove(
         self,
         key: GraphKey,
-        proving_seed: int,
         capturing_seed: int,
         observe: Callable[[int], Mapping[str, torch.Tensor]],
     ) -> Proof | DroppedKey:
         """Do what :meth:`prove` says; memory may run out anywhere."""
         program, shape = self._program, graph_shape(key, self._limits.max_num_seqs)
-        proving, capturing = (make_batch(shape, self._limits, seed) for seed in (proving_seed, capturing_seed))
+        proving, capturing = (make_batch(shape, self._limits, seed) for seed in (_PROVING_SEED, capturing_seed))
         canary = Canary(program, key, shape, proving)
 
         def results() -> dict[str, torch.Tensor]:

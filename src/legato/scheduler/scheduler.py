@@ -17,8 +17,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from legato.config.engine import CacheConfig, SchedulerConfig
-from legato.errors import QueueFullError, RequestError
-from legato.flow.request import Request
+from legato.errors import QueueFullError
+from legato.flow.request import Request, id_in_use
 from legato.flow.request_update import FinishReason, RequestUpdate
 from legato.flow.scheduled_batch import ScheduledBatch
 from legato.flow.step_output import StepOutput
@@ -125,7 +125,7 @@ class Scheduler:
         """
         check_request(request, self._config, self._cache, num_drafts=self._acceptance.max_drafts)
         if request.request_id in self._requests:
-            raise RequestError("the request id is in use", {"requested": request.request_id}, param="request_id")
+            raise id_in_use(request.request_id)
         num_held = len(self._requests) + num_elsewhere
         if num_held >= self._config.max_queue:
             raise QueueFullError(

@@ -28,7 +28,8 @@ def read_prompts(path: Path) -> list[Prompt]:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError("the prompts cannot be read", {"requested": f"--prompts {path}", "found": error}) from error
     if not lines:
-        raise ConfigError("there is no prompt in the file", {"requested": f"--prompts {path}"})
+        details = {"requested": f"--prompts {path}", "options": "one prompt on each line"}
+        raise ConfigError("there is no prompt in the file", details)
     return [_prompt(line) for line in lines]
 
 

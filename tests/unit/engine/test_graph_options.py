@@ -134,7 +134,7 @@ def test_an_unknown_policy_is_refused_with_the_choices() -> None:
 
 
 def test_settings_that_are_no_text_are_refused() -> None:
-    with pytest.raises(ConfigError, match="not JSON text"):
+    with pytest.raises(ConfigError, match="not JSON"):
         graph_request(EngineOptions(compilation_config={"cudagraph_mode": "FULL"}), CPU)
 
 
