@@ -115,6 +115,12 @@ def few_rows_kernel(
         in_columns = columns < IN_SIZE - start
         inside = in_rows[:, None] & in_columns[None, :]
         x = tl.load(token_place + start, mask=in_tokens[:, None] & in_columns[None, :], other=0.0)
+        if HAS_NORM and not NORM_IN_WEIGHTS:
+            # One copy for each token: a vector alone would be too small for the pipeline's asynchronous copies.
+            copies = tl.load(norm_place + start, mask=in_tokens[:, None] & in_columns[None, :], other=0.0)
+            exact = x.to(tl.float32)
+            every_square += exact * exact
+            x = (exact * copies.to(tl.float32)).to(x.dtype)
         weights = load_weights(place + start, inside, WHOLE)
         if GATED:
             up_weights = load_weights(up_place + start, inside, WHOLE)
@@ -130,12 +136,6 @@ def few_rows_kernel(
             # Added up by the matrix units: plain sums would need the inputs in another order, which suits neither.
             exact = x.to(tl.float32)
             square_sums = tl.dot((exact * exact).to(x.dtype), ones, square_sums)
-        elif HAS_NORM:
-            # One copy for each token: a vector alone would be too small for the pipeline's asynchronous copies.
-            copies = tl.load(norm_place + start, mask=in_tokens[:, None] & in_columns[None, :], other=0.0)
-            exact = x.to(tl.float32)
-            every_square += exact * exact
-            x = (exact * copies.to(tl.float32)).to(x.dtype)
         total = tl.dot(x, tl.trans(weights), total)
         if GATED:
             up = tl.dot(x, tl.trans(up_weights), up)
