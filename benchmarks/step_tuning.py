@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from decode_tuning import MODELS as HEADS
@@ -36,6 +36,13 @@ NOT_SLOWER = 1.003
 """What a table's entries may take longer, which is noise, and be taken."""
 FASTER = 0.995
 """What a way to start early must at least come to, to be taken."""
+
+
+class Timed(NamedTuple):
+    """A step."""
+
+    milliseconds: float
+    logits: torch.Tensor
 
 
 class RandomModel:
@@ -66,6 +73,9 @@ class RandomModel:
         self._caches = allocate(
             groups, num_blocks=num_blocks, block_size=BLOCK_SIZE, dtype=torch.bfloat16, device=DEVICE
         )
+        for cache in self._caches.values():
+            cache.key.normal_()
+            cache.value.normal_()
 
     def metadata(self, batch: int) -> AttentionMetadata:
         """Return a decode of one token for each of ``batch`` requests, all of them ``CONTEXT`` tokens long."""
@@ -85,19 +95,21 @@ class RandomModel:
         )
 
     def step(self, token_ids: torch.Tensor, metadata: AttentionMetadata) -> torch.Tensor:
-        """Return the next tokens."""
+        """Find the next tokens; return the logits."""
         context = InlineAttention(self._backend, self._caches, metadata)
         hidden = self._model(token_ids, metadata.seq_lens.long() - 1, context)
-        return argmax(self._model.compute_logits(hidden))
+        logits = self._model.compute_logits(hidden)
+        argmax(logits)
+        return logits
 
-    def milliseconds(self, batch: int) -> float:
-        """Return the median time of a step's graph."""
+    def time(self, batch: int) -> Timed:
+        """Return the median time of a step's graph, and what its last replay found."""
         metadata, token_ids = self.metadata(batch), torch.arange(batch, device=DEVICE)
         self.step(token_ids, metadata)  # compiles
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            self.step(token_ids, metadata)
+            logits = self.step(token_ids, metadata)
         times = []
         for _ in range(REPLAYS):
             begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
@@ -106,7 +118,7 @@ class RandomModel:
             end.record()
             end.synchronize()
             times.append(begin.elapsed_time(end))
-        return statistics.median(times[REPLAYS // 5 :])
+        return Timed(statistics.median(times[REPLAYS // 5 :]), logits.clone())
 
 
 def of_rows(tables: Tables, model: str, num_rows: int) -> Tables:
@@ -150,7 +162,7 @@ def judge_steps(before: Settings, tuned: Settings, early: Early, facts: DeviceFa
         for num_rows in ROW_CLASSES:
             key = heads[width.name].key(num_rows)
             best = timed(model, settings, num_rows)
-            row: dict[str, Any] = {"model": width.name, "rows": num_rows, "before_ms": best, "taken": []}
+            row: dict[str, Any] = {"model": width.name, "rows": num_rows, "before_ms": best.milliseconds, "taken": []}
             changes = {
                 "decode": partial(with_decode, decodes=tuned.decodes, key=key),
                 "tilings": partial(with_rows, tables=tuned.tables, model=width.name, num_rows=num_rows),
@@ -159,31 +171,39 @@ def judge_steps(before: Settings, tuned: Settings, early: Early, facts: DeviceFa
                 trial = change(settings)
                 if trial == settings:
                     continue
-                row[f"{name}_ms"] = timed(model, trial, num_rows)
-                if row[f"{name}_ms"] <= best * NOT_SLOWER:
-                    settings, best = trial, row[f"{name}_ms"]
+                found = timed(model, trial, num_rows)
+                row[f"{name}_ms"] = found.milliseconds
+                if found.milliseconds <= best.milliseconds * NOT_SLOWER:
+                    settings, best = trial, found
                     row["taken"].append(name)
+            row["wrong"] = []
             for name, one in (("early", early), ("early_only", early._replace(near_lines=0))):
-                row[f"{name}_ms"] = timed(model, replace(settings, early=one), num_rows)
-            yield row | {"ms": best, "settings": settings}
+                found = timed(model, replace(settings, early=one), num_rows)
+                row[f"{name}_ms"] = found.milliseconds
+                if not torch.equal(found.logits, best.logits):  # the same kernels in the same order
+                    row["wrong"].append(f"{name}, {width.name}, {num_rows} rows")
+            yield row | {"ms": best.milliseconds, "settings": settings}
         del model
 
 
-def timed(model: RandomModel, settings: Settings, num_rows: int) -> float:
-    """Return the milliseconds of a step with ``settings``."""
+def timed(model: RandomModel, settings: Settings, num_rows: int) -> Timed:
+    """Time a step with ``settings``."""
     apply(settings)
-    return model.milliseconds(num_rows)
+    return model.time(num_rows)
 
 
 def choose_early(rows: list[dict[str, Any]], present: Early, early: Early) -> Early:
-    """Return how early the kernels of narrow models are to start, by the steps' times of one such model."""
+    """Return how early the kernels of narrow models are to start, by the steps' times of one such model.
+
+    Up to the most rows for which it, and all fewer, makes steps faster without changing what they find.
+    """
     near_lines = early.near_lines
     if sum(row["early_only_ms"] for row in rows) < sum(row["early_ms"] for row in rows) * FASTER:
         near_lines = 0
     name = "early_ms" if near_lines else "early_only_ms"
     most = 0
     for row in sorted(rows, key=lambda row: row["rows"]):
-        if row["rows"] > present.narrow_rows and row[name] > row["ms"] * FASTER:
+        if row["wrong"] or (row["rows"] > present.narrow_rows and row[name] > row["ms"] * FASTER):
             break
         most = row["rows"]
     return Early(max(most, present.narrow_rows), near_lines)
