@@ -27,9 +27,9 @@ def products_source(tables: Mapping[str, Mapping[ProductKey, Tiling]], measured_
     lines = [
         '"""Which tiling computes which product of few rows: written by ``benchmarks/tune_kernels.py``.',
         "",
-        f"Measured on {measured_on}. A shape is absent where torch's own operations are as fast,",
-        "or where nobody has measured. Keys are (rows rounded up to a power of two, width of the output, width of the",
-        "input).",
+        f"Measured on {measured_on}.",
+        "A shape is absent where torch's own operations are as fast, or where nobody has measured. Keys are (rows rounded up",
+        "to a power of two, width of the output, width of the input).",
         '"""',
         "",
         "from legato.kernels.linear_tilings import Tiling",
