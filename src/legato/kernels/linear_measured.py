@@ -1,8 +1,8 @@
 """Which tiling computes which product of few rows: written by ``benchmarks/tune_kernels.py``.
 
 Measured on one NVIDIA H200 with torch 2.11 and triton 3.6.
-A shape is absent where torch's own operations are as fast, or where nobody has measured. Keys are (rows rounded up
-to a power of two, width of the output, width of the input).
+A shape is absent where torch's own operations are as fast, or where nobody has measured.
+Keys are (rows rounded up to a power of two, width of the output, width of the input).
 """
 
 from legato.kernels.linear_tilings import Tiling
