@@ -34,7 +34,7 @@ from legato.device.registry import open_device
 from legato.kernels.linear_tilings import MAX_ROWS
 
 STAGES = ("products", "decodes", "steps")
-EARLY = Early(narrow_rows=MAX_ROWS, near_lines=16)
+EARLY = Early(narrow_rows=MAX_ROWS, near_lines=32)
 """What is tried; products are tuned with it."""
 Report = dict[str, Any]
 

@@ -12,7 +12,7 @@ from legato.kernels.linear_tilings import MAX_ROWS, Tiling
 from legato.kernels.split_workspace import shared_workspace
 from legato.kernels.streamed_weights_triton import LINE_ELEMENTS
 
-NEAR_LINES = 16
+NEAR_LINES = 32
 """Lines of each row of its weights that a program of several rows draws near if it starts early."""
 
 
