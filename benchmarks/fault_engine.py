@@ -73,7 +73,7 @@ async def out_of_blocks(setting: Setting) -> Findings:
 
 
 async def out_of_memory_at_capture(setting: Setting) -> Findings:
-    """Memory runs out in the capture of every graph of more than two tokens: planted where a GPU's allocator says so."""
+    """Memory runs out in the capture of every graph of more than two tokens, as a GPU's allocator would tell it."""
     found = Findings()
     options = ("--graph-policy", "full_and_piecewise")
     with setting.serving(*options) as server:
