@@ -15,6 +15,7 @@ from pathlib import Path
 from legato.attention.graph_support import GraphSupport
 from legato.cli.markdown import markdown_table
 from legato.cli.performance_page import performance_page
+from legato.cli.reliability_page import reliability_page
 from legato.graphs.modes import GraphPolicy
 from legato.observability.reasons import Reason
 
@@ -94,6 +95,7 @@ GENERATED: dict[str, Callable[[Path], str]] = {
     "metrics": metrics,
     "commands": commands,
     "performance": performance_page,
+    "reliability": reliability_page,
 }
 
 
