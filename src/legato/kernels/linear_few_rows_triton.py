@@ -46,7 +46,7 @@ def _finish(
             up += tl.load(bias + OUT_SIZE + rows, mask=rows < OUT_SIZE, other=0.0).to(tl.float32)[None, :]
         result = silu_times(total.to(dtype).to(tl.float32), up.to(dtype).to(tl.float32), dtype)
     elif ADDED:
-        result = (before + total).to(dtype)
+        result = (before.to(tl.float32) + total).to(dtype)
     else:
         result = total.to(dtype)
     tl.store(out_place, result, mask=inside)
@@ -98,7 +98,7 @@ def few_rows_kernel(
     up = tl.zeros((BLOCK_ROWS, BLOCK_OUT), dtype=tl.float32)
     every_square = tl.zeros((BLOCK_ROWS, BLOCK_IN), dtype=tl.float32)
     square_sums = tl.zeros((BLOCK_ROWS, 16), dtype=tl.float32)
-    before = tl.zeros((BLOCK_ROWS, BLOCK_OUT), dtype=tl.float32)
+    before = tl.zeros((BLOCK_ROWS, BLOCK_OUT), dtype=out.dtype.element_ty)
     if HAS_NORM and NORM_IN_WEIGHTS:
         ones = tl.full((BLOCK_IN, 16), 1.0, inputs.dtype.element_ty)
         scale = tl.load(norm_weight + columns, mask=columns < IN_SIZE, other=0.0)
@@ -110,7 +110,7 @@ def few_rows_kernel(
             draw_near(weight + OUT_SIZE * IN_SIZE + near)
     wait_for_the_kernel_before(EARLY)
     if ADDED:
-        before = tl.load(out_place, mask=out_inside, other=0.0).to(tl.float32)
+        before = tl.load(out_place, mask=out_inside, other=0.0)
     for start in range(0, SHARE, BLOCK_IN):
         in_columns = columns < IN_SIZE - start
         inside = in_rows[:, None] & in_columns[None, :]
