@@ -4,9 +4,12 @@ To add a drafter: one file here, one line below. The contract suite runs over ev
 """
 
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from legato.errors import ConfigError
-from legato.speculative.setup import DrafterClass
+
+if TYPE_CHECKING:  # it imports torch, and the names alone are asked for where a command is only being read
+    from legato.speculative.setup import DrafterClass
 
 DRAFTERS: dict[str, str] = {
     "ngram": "legato.speculative.ngram:NgramDrafter",
@@ -17,7 +20,7 @@ DRAFTERS: dict[str, str] = {
 }
 
 
-def drafter_class(method: str) -> DrafterClass:
+def drafter_class(method: str) -> "DrafterClass":
     """Return the drafter of ``method``. Raises ConfigError, listing those there are."""
     if method not in DRAFTERS:
         raise ConfigError(
