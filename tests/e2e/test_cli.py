@@ -18,6 +18,7 @@ from legato.graphs.modes import GraphPolicy
 from legato.results.rows_file import read_rows_file
 
 Run = Callable[..., Ended]
+SMALL_CACHE = 1_000_000
 
 
 @pytest.fixture
@@ -26,7 +27,8 @@ def run(tiny_model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
 
     def run(command: str, *arguments: str, model: Path | str = tiny_model) -> Ended:
         engine = ["--model", str(model), "--max-num-seqs", "4", "--max-num-batched-tokens", "32"]
-        return typed(monkeypatch, capsys, *command.split(), *engine, *arguments)
+        small = ["--kv-cache-memory-bytes", str(SMALL_CACHE)]
+        return typed(monkeypatch, capsys, *command.split(), *engine, *small, *arguments)
 
     return run
 
@@ -168,7 +170,7 @@ class InterruptedAt(io.StringIO):
 def test_an_interrupted_answer_leaves_a_conversation_that_goes_on(
     tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    llm = LLM(str(tiny_model), max_num_seqs=1)
+    llm = LLM(str(tiny_model), max_num_seqs=1, kv_cache_memory_bytes=SMALL_CACHE)
     params = SamplingParams(temperature=0.0, max_tokens=30, ignore_eos=True)
     told = Console(file=io.StringIO())
     conversation = Conversation(llm, params, None, told)
@@ -186,7 +188,7 @@ def test_an_interrupted_answer_leaves_a_conversation_that_goes_on(
 
 
 def test_a_conversation_that_has_become_too_long_is_refused_and_not_remembered(tiny_model: Path) -> None:
-    llm = LLM(str(tiny_model), max_num_seqs=1)
+    llm = LLM(str(tiny_model), max_num_seqs=1, kv_cache_memory_bytes=SMALL_CACHE)
     told = Console(file=io.StringIO())
     conversation = Conversation(llm, SamplingParams(temperature=0.0), None, told)
     conversation.answer("x" * 500)

@@ -189,9 +189,14 @@ class GraphCapturer:
 
 @contextmanager
 def frozen_garbage_collection() -> Iterator[None]:
-    """Keep the collector from running inside a capture, where freeing device memory can break it."""
+    """Keep the collector from running inside a capture, where freeing device memory can break it.
+
+    Where most of the process is frozen already, as a host may have done, that is left as it is.
+    """
     gc.collect()
-    gc.freeze()
+    freezes = gc.get_freeze_count() < len(gc.get_objects())  # a capture's own collections are to be short
+    if freezes:
+        gc.freeze()
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -199,4 +204,5 @@ def frozen_garbage_collection() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
-        gc.unfreeze()
+        if freezes:
+            gc.unfreeze()

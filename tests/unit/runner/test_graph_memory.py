@@ -1,5 +1,6 @@
 """Whole engines on a device that writes over released memory, and on one that runs out of it."""
 
+import gc
 from pathlib import Path
 
 import pytest
@@ -91,3 +92,11 @@ def test_keys_that_do_not_fit_in_memory_are_dropped_and_the_others_serve(
     assert {entry["reason"] for entry in report["dropped"]} == {str(Reason.CAPTURE_FAILED)}
     details = {entry["detail"] for entry in report["dropped"]}
     assert details == {"out of memory: CUDA out of memory. Tried to allocate 2.00 GiB."}
+
+
+def test_what_a_host_has_frozen_stays_so_while_graphs_are_captured(folder: Path) -> None:
+    gc.freeze()
+    before = gc.get_freeze_count()
+    build(folder, **SIZES)
+    assert gc.isenabled()
+    assert gc.get_freeze_count() > before / 2, "a few may have been freed"
