@@ -38,7 +38,8 @@ MORE_ROWS_NARROW = _tilings(
 )  # fmt: skip
 MORE_ROWS_WIDE = _tilings(
     (64, 64, 4, 5, 64), (128, 64, 4, 4, 64), (128, 64, 8, 4, 64), (64, 128, 4, 4, 64), (64, 128, 4, 4, 32),
-    (32, 128, 4, 5, 32), (64, 64, 4, 5, 64, 2), (64, 128, 4, 4, 64, 2), (128, 64, 4, 4, 64, 4),
+    (32, 128, 4, 5, 32), (128, 64, 4, 5, 32), (64, 128, 4, 4, 32, 2), (64, 64, 4, 5, 64, 2), (64, 128, 4, 4, 64, 2),
+    (128, 64, 4, 4, 64, 4),
 )  # fmt: skip
 MOST_SPLIT = 16384
 """Output width from which a product fills the GPU without being split, and more than 16 rows are left to torch."""
