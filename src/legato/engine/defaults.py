@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from legato.graphs.modes import GraphPolicy, SamplerVariant
+from legato.graphs.modes import GraphPolicy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,8 +15,6 @@ class DeviceDefaults:
     """A CPU computes a step while it is launched, so that nothing is left to overlap with."""
     graph_policy: GraphPolicy
     policy_reason: str
-    samplers: tuple[SamplerVariant | None, ...]
-    """What full graphs end with; None, the logits, serves every batch that the others do not."""
 
 
 DEFAULTS: dict[str, DeviceDefaults] = {
@@ -26,7 +24,6 @@ DEFAULTS: dict[str, DeviceDefaults] = {
         overlap=False,
         graph_policy=GraphPolicy.FULL_DECODE_ONLY,
         policy_reason="on a cpu, capturing prefill sizes costs more at start than replays give back",
-        samplers=(SamplerVariant.GREEDY, SamplerVariant.TEMPERATURE, SamplerVariant.FILTERED, None),
     ),
     "cuda": DeviceDefaults(
         max_num_seqs=256,
@@ -34,7 +31,6 @@ DEFAULTS: dict[str, DeviceDefaults] = {
         overlap=True,
         graph_policy=GraphPolicy.FULL_AND_PIECEWISE,
         policy_reason="every batch on a graph",
-        samplers=(SamplerVariant.GREEDY, SamplerVariant.TEMPERATURE, SamplerVariant.FILTERED, None),
     ),
 }
 """Kind of device -> defaults."""

@@ -71,9 +71,7 @@ def resolve(options: EngineOptions) -> Resolved:
     limits, key_ints = _graph_limits(scheduler, speculative), _key_ints_of(backend, setup)
     policy = _policy(options, request, backend, limits, found)
     stages = () if found is None else found.stages
-    catalog = build_catalog(
-        policy, limits, sizes=request.sizes, samplers=defaults.samplers, key_ints=key_ints, draft_stages=stages
-    )
+    catalog = build_catalog(policy, limits, sizes=request.sizes, key_ints=key_ints, draft_stages=stages)
     config = EngineConfig(
         model_name=options.model,
         served_model_name=options.served_model_name or options.model,

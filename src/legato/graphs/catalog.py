@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from legato.graphs.key import BatchShape, Dispatched, GraphKey, KeyInts
 from legato.graphs.ladder import chosen_sizes, context_lengths
-from legato.graphs.modes import GraphMode, SamplerVariant, Stage
+from legato.graphs.modes import GRAPH_SAMPLERS, GraphMode, SamplerVariant, Stage
 from legato.graphs.policy import ResolvedPolicy
 from legato.observability.reasons import Reason
 
@@ -50,8 +50,8 @@ def build_catalog(
     limits: GraphLimits,
     *,
     sizes: tuple[int, ...] | None,
-    samplers: tuple[SamplerVariant | None, ...],
     key_ints: KeyIntsOf,
+    samplers: tuple[SamplerVariant | None, ...] = GRAPH_SAMPLERS,
     draft_stages: tuple[Stage, ...] = (),
 ) -> Catalog:
     """Return every key that the policy asks for.

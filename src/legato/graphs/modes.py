@@ -68,3 +68,12 @@ class SamplerVariant(IntEnum):
 
     def __str__(self) -> str:
         return self.name.lower()
+
+
+GRAPH_SAMPLERS: tuple[SamplerVariant | None, ...] = (
+    SamplerVariant.GREEDY,
+    SamplerVariant.TEMPERATURE,
+    SamplerVariant.FILTERED,
+    None,
+)
+"""What full graphs end with; None, the logits, serves every batch that the others do not."""

@@ -5,10 +5,9 @@ from functools import cache
 from legato.attention.graph_support import GraphSupport, Support
 from legato.graphs.catalog import Catalog, GraphLimits, KeyIntsOf, build_catalog
 from legato.graphs.key import BatchShape, GraphKey
-from legato.graphs.modes import GraphMode, GraphPolicy, SamplerVariant
+from legato.graphs.modes import GRAPH_SAMPLERS, GraphMode, GraphPolicy, SamplerVariant
 from legato.graphs.policy import ResolvedPolicy, resolve_policy
 
-SAMPLERS = (SamplerVariant.GREEDY, SamplerVariant.TEMPERATURE, SamplerVariant.FILTERED, None)
 MAX_NUM_SEQS = (1, 6, 32, 33, 37, 64, 256)
 WIDTHS = tuple(range(1, 17))
 
@@ -41,7 +40,7 @@ def catalog(
     within: GraphLimits | None = None,
     *,
     sizes: tuple[int, ...] | None = None,
-    samplers: tuple[SamplerVariant | None, ...] = SAMPLERS,
+    samplers: tuple[SamplerVariant | None, ...] = GRAPH_SAMPLERS,
     key_ints: KeyIntsOf = no_key_ints,
 ) -> Catalog:
     within = within or limits()

@@ -1,14 +1,14 @@
 from dataclasses import FrozenInstanceError
 
 import pytest
-from catalogs import SAMPLERS, catalog, limits, no_key_ints
+from catalogs import catalog, limits, no_key_ints
 from hypothesis import given
 from hypothesis import strategies as st
 
 from legato.attention.graph_support import GraphSupport
 from legato.graphs.key import GraphKey
 from legato.graphs.ladder import context_lengths, ladder
-from legato.graphs.modes import GraphMode, GraphPolicy, SamplerVariant
+from legato.graphs.modes import GRAPH_SAMPLERS, GraphMode, GraphPolicy, SamplerVariant
 from legato.observability.reasons import Reason
 
 
@@ -18,7 +18,7 @@ def test_none_has_no_key() -> None:
 
 def test_decoding_has_a_key_for_each_size_and_sampler() -> None:
     keys = catalog(GraphPolicy.FULL_DECODE_ONLY, within=limits(max_num_seqs=6)).keys
-    assert {(key.num_tokens, key.sampler) for key in keys} == {(n, s) for n in (1, 2, 4, 6) for s in SAMPLERS}
+    assert {(key.num_tokens, key.sampler) for key in keys} == {(n, s) for n in (1, 2, 4, 6) for s in GRAPH_SAMPLERS}
     assert all(key.mode is GraphMode.FULL and key.query_len == 1 and key.num_reqs == key.num_tokens for key in keys)
 
 

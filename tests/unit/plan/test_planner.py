@@ -15,8 +15,6 @@ from legato.graphs.policy import resolve_policy
 from legato.observability.reasons import Reason
 from legato.plan.planner import Planner, uniform_width
 
-SAMPLERS = (SamplerVariant.GREEDY, SamplerVariant.TEMPERATURE, SamplerVariant.FILTERED, None)
-
 
 def no_key_ints(num_reqs: int, query_len: int | None, max_seq_len: int) -> tuple[tuple[str, int], ...]:
     return ()
@@ -42,9 +40,7 @@ def engine_of(
     resolved = resolve_policy(
         policy, support, backend="testing", widths=widths, strict=False, drafts_attend=drafts_attend
     )
-    catalog = build_catalog(
-        resolved, limits, sizes=None, samplers=SAMPLERS, key_ints=no_key_ints, draft_stages=draft_stages
-    )
+    catalog = build_catalog(resolved, limits, sizes=None, key_ints=no_key_ints, draft_stages=draft_stages)
     return Planner(limits=limits, key_ints=no_key_ints, draft_stages=draft_stages), catalog
 
 

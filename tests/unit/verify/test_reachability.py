@@ -9,12 +9,10 @@ from hypothesis import strategies as st
 from legato.attention.graph_support import GraphSupport, Support
 from legato.graphs.catalog import Catalog, GraphLimits, build_catalog
 from legato.graphs.key import KeyInts
-from legato.graphs.modes import GraphPolicy, SamplerVariant
+from legato.graphs.modes import GraphPolicy
 from legato.graphs.policy import resolve_policy
 from legato.plan.planner import Planner
 from legato.verify.reachability import batch_that_selects
-
-SAMPLERS = (SamplerVariant.GREEDY, SamplerVariant.TEMPERATURE, SamplerVariant.FILTERED, None)
 
 
 def splits(num_reqs: int, query_len: int | None, max_seq_len: int) -> KeyInts:
@@ -28,7 +26,7 @@ def catalog_and_planner(
     limits = GraphLimits(max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens, max_model_len=256)
     support = Support(level=level, reason="test")
     resolved = resolve_policy(policy, support, backend="test", widths=(1,), strict=False)
-    catalog = build_catalog(resolved, limits, sizes=None, samplers=SAMPLERS, key_ints=splits)
+    catalog = build_catalog(resolved, limits, sizes=None, key_ints=splits)
     return catalog, Planner(limits=limits, key_ints=splits)
 
 
