@@ -1,15 +1,27 @@
 """What ``attend`` means in a step: all of it inside the graph, or the attention alone between two segments of one."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
 import torch
 
-from legato.attention.protocol import AttentionBackend, AttentionLayer, AttentionMetadata
+from legato.attention.protocol import AttentionBackend, AttentionContext, AttentionLayer, AttentionMetadata
 from legato.graphs.segments import SegmentedCapture
 from legato.kernels.rotary import Rotation, rotate_and_store
 from legato.kvcache.storage import LayerCache
+
+Contexts = Callable[[AttentionMetadata], AttentionContext]
+"""Gives a pass with this metadata its attention."""
+
+
+def attention_contexts(
+    backend: AttentionBackend, caches: Mapping[int, LayerCache], segments: SegmentedCapture | None
+) -> Contexts:
+    """Return attention where the model stands; with ``segments``, attention that cuts their capture."""
+    if segments is None:
+        return lambda metadata: InlineAttention(backend, caches, metadata)
+    return lambda metadata: BreakingAttention(backend, caches, metadata, segments)
 
 
 class InlineAttention:

@@ -10,11 +10,11 @@
 Rows change at the end of ``propose`` alone: until then all parts see them as they were before the step.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import torch
 
-from legato.attention.protocol import AttentionBackend, AttentionContext, AttentionMetadata
+from legato.attention.protocol import AttentionBackend
 from legato.flow.scheduled_batch import Admission
 from legato.graphs.modes import SamplerVariant, Stage
 from legato.graphs.segments import SegmentedCapture
@@ -23,7 +23,7 @@ from legato.kernels.draft_inputs import draft_inputs
 from legato.kernels.token_mask import allowed_only
 from legato.kvcache.storage import LayerCache
 from legato.models.causal_lm import AuxiliaryStates
-from legato.runner.attention_contexts import BreakingAttention, InlineAttention
+from legato.runner.attention_contexts import Contexts
 from legato.runner.device_state import DeviceState
 from legato.runner.drafter import Drafter, RoundRequests, RoundTokens, TokenPass
 from legato.runner.inputs import RequestInputs, TokenInputs, token_inputs
@@ -41,8 +41,6 @@ from legato.runner.step_shape import StepShape
 from legato.sampling.acceptance import SyntheticAcceptance
 from legato.sampling.sampler import sample
 from legato.sampling.state import SamplingState
-
-_Contexts = Callable[[AttentionMetadata], AttentionContext]
 
 
 class RoundProgram(StepProgram):
@@ -144,11 +142,6 @@ class RoundProgram(StepProgram):
         """Make ``shape.num_drafts`` drafts for each of ``shape.num_reqs`` requests, and write the next inputs."""
         self._propose(shape, self.buffers.extended, self._contexts(segments))
 
-    def _contexts(self, segments: SegmentedCapture | None) -> _Contexts:
-        if segments is None:
-            return lambda metadata: InlineAttention(self.backend, self.caches, metadata)
-        return lambda metadata: BreakingAttention(self.backend, self.caches, metadata, segments)
-
     def _tokens(self, shape: StepShape, requests: RequestInputs) -> TokenInputs:
         if requests.uniform is not None:
             return token_inputs(shape, requests, self.buffers, self.state, block_size=self._block_size)
@@ -165,7 +158,7 @@ class RoundProgram(StepProgram):
         width = self.buffers.sampled.shape[1] if shape.query_len is None else shape.query_len
         return sampled_places(shape, requests, self.buffers, self.state, width)
 
-    def _target(self, tokens: TokenInputs, contexts: _Contexts, *, for_drafter: bool = True) -> torch.Tensor:
+    def _target(self, tokens: TokenInputs, contexts: Contexts, *, for_drafter: bool = True) -> torch.Tensor:
         """Return the target's hidden states; those that the drafter reads besides are left in their buffers."""
         auxiliary = None
         if for_drafter and self.drafter.auxiliary_layers:
@@ -214,7 +207,7 @@ class RoundProgram(StepProgram):
         requests: RequestInputs,
         tokens: TokenInputs,
         hidden: torch.Tensor,
-        contexts: _Contexts,
+        contexts: Contexts,
     ) -> torch.Tensor:
         """Return the drafter's states after the step's tokens."""
         buffers = self.buffers
@@ -230,7 +223,7 @@ class RoundProgram(StepProgram):
             )
         )
 
-    def _propose(self, shape: StepShape, extended: torch.Tensor, contexts: _Contexts) -> None:
+    def _propose(self, shape: StepShape, extended: torch.Tensor, contexts: Contexts) -> None:
         """Make the drafts and write the next inputs; ``extended`` [num_tokens, state_size] is what ``extend`` gave."""
         buffers, state, num_reqs = self.buffers, self.state, shape.num_reqs
         rows = buffers.rows.device[:num_reqs]

@@ -5,20 +5,20 @@
 ``head``     logits and sampling after ``forward``: always eager
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 
 from legato.attention.planning import PlanningBackend
-from legato.attention.protocol import AttentionBackend, AttentionContext, AttentionMetadata
+from legato.attention.protocol import AttentionBackend, AttentionContext
 from legato.graphs.modes import SamplerVariant, Stage
 from legato.graphs.segments import SegmentedCapture
 from legato.kernels.token_mask import allowed_only
 from legato.kvcache.storage import LayerCache
 from legato.models.causal_lm import AuxiliaryStates
-from legato.runner.attention_contexts import BreakingAttention, InlineAttention
+from legato.runner.attention_contexts import Contexts, attention_contexts
 from legato.runner.buffers import StepBuffers
 from legato.runner.device_state import DeviceState
 from legato.runner.inputs import RequestInputs, last_tokens, request_inputs, token_inputs
@@ -88,19 +88,13 @@ class StepProgram:
     def whole(self, shape: StepShape, sampler: SamplerVariant | None) -> None:
         """Compute a step; with ``sampler`` None it ends at the logits."""
         requests = self._requests(shape)
-        hidden = self._hidden(shape, requests, lambda metadata: InlineAttention(self.backend, self.caches, metadata))
+        hidden = self._hidden(shape, requests, self._contexts(None))
         self._head(shape, requests, hidden, sampler)
 
     def forward(self, shape: StepShape, segments: SegmentedCapture | None = None) -> None:
         """Leave the hidden states of all tokens in their buffer, cut at each attention call where ``segments``."""
-
-        def context(metadata: AttentionMetadata) -> AttentionContext:
-            if segments is None:
-                return InlineAttention(self.backend, self.caches, metadata)
-            return BreakingAttention(self.backend, self.caches, metadata, segments)
-
-        requests = self._requests(shape)
-        self.buffers.hidden[: shape.num_tokens].copy_(self._hidden(shape, requests, context))
+        hidden = self._hidden(shape, self._requests(shape), self._contexts(segments))
+        self.buffers.hidden[: shape.num_tokens].copy_(hidden)
 
     def head(self, shape: StepShape, sampler: SamplerVariant | None, masks: TokenMasks | None = None) -> None:
         """Compute logits of each request's last token from the buffer of hidden states, and sample within ``masks``."""
@@ -116,11 +110,12 @@ class StepProgram:
             shape, self.buffers, self.state, block_size=self._block_size, max_position=self._max_position
         )
 
-    def _hidden(
-        self, shape: StepShape, requests: RequestInputs, context: Callable[[AttentionMetadata], AttentionContext]
-    ) -> torch.Tensor:
+    def _contexts(self, segments: SegmentedCapture | None) -> Contexts:
+        return attention_contexts(self.backend, self.caches, segments)
+
+    def _hidden(self, shape: StepShape, requests: RequestInputs, contexts: Contexts) -> torch.Tensor:
         tokens = token_inputs(shape, requests, self.buffers, self.state, block_size=self._block_size)
-        return self.model(tokens.input_ids, tokens.positions, context(tokens.metadata))
+        return self.model(tokens.input_ids, tokens.positions, contexts(tokens.metadata))
 
     def _head(
         self,
