@@ -58,6 +58,16 @@ def refused(response, described):
     described["ErrorAnswer"].validate(response.json())
 
 
+def told_by_events(text, chunk):
+    """Hold a stream to its description: chunks to the end, or an error that the request has brought about."""
+    *events, rest = text.split("\n\n")
+    last = events.pop()
+    assert rest == ""
+    for event in events:
+        chunk.validate(json.loads(event.removeprefix("data: ")))
+    assert last == "data: [DONE]" or '"invalid_request_error"' in last.removeprefix("event: error\n"), last
+
+
 def test_no_body_makes_the_server_fail(connection, described, pytestconfig):
     def check(request):
         path, body = request
@@ -65,10 +75,7 @@ def test_no_body_makes_the_server_fail(connection, described, pytestconfig):
         if response.status_code != 200:
             refused(response, described)
         elif response.headers["content-type"].startswith("text/event-stream"):
-            *chunks, done, rest = response.text.split("\n\n")
-            assert (done, rest) == ("data: [DONE]", "")
-            for chunk in chunks:
-                described[CHUNKS[path]].validate(json.loads(chunk.removeprefix("data: ")))
+            told_by_events(response.text, described[CHUNKS[path]])
         else:
             described[ANSWERS.get(path, "Detokenized")].validate(response.json())
 

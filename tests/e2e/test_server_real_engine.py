@@ -78,6 +78,14 @@ def test_guided_answers_have_their_form_in_every_spelling(client, model):
     assert re.match(r'\{\s*("a"\s*(:\s*(1|22)?\s*\}?)?)?', text).end() == len(text)
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_grammar_that_no_text_fits_is_the_requests_fault(real_server, stream):
+    pytest.importorskip("xgrammar")
+    body = {"prompt": PROMPT, "guided_grammar": "root ::= x\nx ::= root", "stream": stream}
+    response = CLIENT.post(f"{real_server.url}/v1/completions", json=body)
+    assert (response.status_code, response.json()["error"]["param"]) == (400, "guided_grammar")
+
+
 def test_log_probabilities_of_prompt_and_output_are_complete_and_ordered(client, model):
     extra = {"ignore_eos": True}
     [choice] = client.completions.create(

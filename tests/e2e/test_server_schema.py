@@ -4,7 +4,6 @@ import re
 import subprocess
 import sys
 
-import pytest
 from server_process import KEY, REAL, running_server
 
 from legato.config.options import EngineOptions
@@ -27,5 +26,5 @@ def test_every_answer_is_as_described(tiny_model, request):
         ended = subprocess.run(command, capture_output=True, text=True, check=False)
         assert server.process.poll() is None
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    tested, selected = re.search(r"Tested: (\d+)", ended.stdout), re.search(r"Selected: (\d+)/\1", ended.stdout)
+    tested = re.search(r"Tested: (\d+)", ended.stdout)
     assert tested is not None and int(tested[1]) > 10, ended.stdout

@@ -5,6 +5,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from legato.engine.async_engine import AsyncLLM
+from legato.flow.guide import Guide
 from legato.flow.request_output import CompletionOutput, RequestOutput
 from legato.flow.request_update import FinishReason
 from legato.flow.step_output import TokenLogprobs
@@ -82,7 +83,7 @@ class Answer:
             async for number, output in outputs:
                 prompt = self._prompts.setdefault(number, output)
                 for delta in output.outputs:
-                    _check(delta, output)
+                    _check(delta, output, job.params.guided)
                     choice = self._choice(number * job.params.n + delta.index, prompt)
                     choice.add(delta)
                     if delta.finish_reason is not None:
@@ -95,8 +96,10 @@ class Answer:
         return self._choices[index]
 
 
-def _check(delta: CompletionOutput, output: RequestOutput) -> None:
+def _check(delta: CompletionOutput, output: RequestOutput, guide: Guide | None) -> None:
     if delta.finish_reason is FinishReason.ERROR:
-        raise ApiError(500, output.error or "the engine failed on this request", kind=SERVER)
+        message = output.error or "the engine failed on this request"
+        # A guide may lead to where nothing can follow, such as a grammar that no text fits: asking again is no use.
+        raise ApiError(500, message, kind=SERVER) if guide is None else ApiError(400, message, param=guide.param)
     if delta.finish_reason is FinishReason.ABORT:
         raise ApiError(503, "the request was aborted", kind=SERVER, code="aborted")
