@@ -31,6 +31,21 @@ def test_items_of_all_streams_come_with_their_streams_number_and_in_its_order():
     assert len(pairs) == 5
 
 
+def test_one_stream_alone_is_numbered_and_closed_too():
+    closed = []
+
+    async def run():
+        assert [pair async for pair in merged([numbers(1, 2, closed=closed)])] == [(0, 1), (0, 2)]
+        result = merged([numbers(3, 4, closed=closed)])
+        assert await anext(result) == (0, 3)
+        await result.aclose()
+        with pytest.raises(KeyError, match="broken"):
+            await anext(merged([failing()]))
+
+    asyncio.run(run())
+    assert closed == [(1, 2), (3, 4)]
+
+
 def test_an_error_of_one_stream_ends_and_closes_the_others():
     closed = []
 
