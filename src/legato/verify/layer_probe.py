@@ -15,21 +15,23 @@ from legato.verify.tolerance import first_row_apart
 
 
 class LayerProbe:
-    """The latest output of the embedding and of each layer of a model, for up to ``max_num_tokens`` tokens."""
+    """The latest embedding, and output of each layer, of a model, for up to ``max_num_tokens`` tokens."""
 
     def __init__(self, model: CausalLM, max_num_tokens: int) -> None:
-        self._modules = [model.model.embed_tokens, *model.model.layers]
+        self._layers = list(model.model.layers)
         weight = model.model.embed_tokens.weight
         self._outputs = torch.zeros(  # [1 + num_layers, max_num_tokens, hidden_size]
-            len(self._modules), max_num_tokens, weight.shape[1], dtype=weight.dtype, device=weight.device
+            1 + len(self._layers), max_num_tokens, weight.shape[1], dtype=weight.dtype, device=weight.device
         )
 
     @contextmanager
     def installed(self) -> Iterator["LayerProbe"]:
         """Copy outputs while the context is open; graphs captured in it copy at each replay."""
-        hooks = [
-            module.register_forward_hook(_copy_to(output))
-            for module, output in zip(self._modules, self._outputs, strict=True)
+        embedded, *outputs = self._outputs
+        hooks = [self._layers[0].register_forward_pre_hook(_copy_input_to(embedded))]
+        hooks += [
+            layer.register_forward_hook(_copy_output_to(output))
+            for layer, output in zip(self._layers, outputs, strict=True)
         ]
         try:
             yield self
@@ -39,7 +41,7 @@ class LayerProbe:
 
     def outputs(self, num_tokens: int) -> dict[str, torch.Tensor]:
         """Return what the latest step's first ``num_tokens`` tokens were at each layer, in order."""
-        names = ["embedding", *(f"layer {index}" for index in range(len(self._modules) - 1))]
+        names = ["embedding", *(f"layer {index}" for index in range(len(self._layers)))]
         return {name: output[:num_tokens].clone() for name, output in zip(names, self._outputs, strict=True)}
 
 
@@ -64,13 +66,17 @@ def first_difference(
     return None
 
 
-def _copy_to(buffer: torch.Tensor) -> Callable[[torch.nn.Module, Any, Any], None]:
-    def copy(module: torch.nn.Module, arguments: Any, output: Any) -> None:
-        # A layer gives the sum so far and what is still to be added to it; the next layer overwrites the first.
-        given = output if isinstance(output, torch.Tensor) else output[0]
-        target = buffer[: given.shape[0]]
-        target.copy_(given)
-        if not isinstance(output, torch.Tensor):
-            target.add_(output[1])
+def _copy_input_to(buffer: torch.Tensor) -> Callable[[torch.nn.Module, Any], None]:
+    """Return a hook that keeps the residual before a layer adds to it."""
+
+    def copy(layer: torch.nn.Module, arguments: Any) -> None:
+        buffer[: arguments[0].shape[0]].copy_(arguments[0])
+
+    return copy
+
+
+def _copy_output_to(buffer: torch.Tensor) -> Callable[[torch.nn.Module, Any, torch.Tensor], None]:
+    def copy(layer: torch.nn.Module, arguments: Any, output: torch.Tensor) -> None:
+        buffer[: output.shape[0]].copy_(output)
 
     return copy

@@ -167,16 +167,26 @@ def test_a_file_without_prompts_is_refused(folder: Path, tmp_path: Path) -> None
 def test_every_registered_family_is_verified_layer_by_layer(folder: Path) -> None:
     """The probe reads modules that all families share."""
     import torch
+    from dense_context import DenseContext
 
     from legato.loading.model_config import read_model_config
     from legato.loading.source import resolve_model
     from legato.models.registry import model_class
     from legato.verify.layer_probe import LayerProbe
 
-    config = read_model_config(resolve_model(str(folder), "dummy"))
+    config, token_ids = read_model_config(resolve_model(str(folder), "dummy")), torch.tensor([5, 9])
     for name in MODELS:
         model = model_class(name)(config, torch.float32, torch.device("cpu"))
-        assert list(LayerProbe(model, 3).outputs(2)) == ["embedding", "layer 0", "layer 1"]
+        for parameter in model.parameters():
+            parameter.normal_()
+        probe = LayerProbe(model, 3)
+        with torch.inference_mode(), probe.installed():
+            model(token_ids, torch.arange(2), DenseContext())
+        seen = probe.outputs(2)
+        assert list(seen) == ["embedding", "layer 0", "layer 1"]
+        assert torch.equal(seen["embedding"], model.model.embed_tokens(token_ids))
+        assert not torch.equal(seen["embedding"], seen["layer 0"])
+        assert not torch.equal(seen["layer 0"], seen["layer 1"])
 
 
 @pytest.mark.parametrize("method", ["ngram", "witness"])
