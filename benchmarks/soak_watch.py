@@ -10,7 +10,7 @@ from served import Server, metric, open_files, resident_mib
 from soak_client import Client
 
 Sample = dict[str, float]
-MOST_SAMPLES = 300
+MOST_SAMPLES = 120
 INTERVAL_S = 1.0
 SETTLED_AT, SETTLED_UNTIL = 0.2, 0.35
 """Shares of the samples between which memory is what a warm server needs."""
