@@ -19,6 +19,7 @@ from legato.kernels import (
     head_inputs_triton,
     linear_triton,
     paged_attention_decode_triton,
+    prompt_lookup_triton,
     rms_norm_triton,
     rotary_triton,
     row_state_triton,
@@ -31,6 +32,7 @@ from legato.kernels.head_inputs import Normed
 from legato.kernels.linear import Norm
 from legato.kernels.linear_tilings import Tiling
 from legato.kernels.paged_attention_workspace import SplitWorkspace
+from legato.kernels.prompt_lookup import NewTokens
 from legato.kernels.rotary import Rotation
 from legato.kernels.row_state import RowState
 
@@ -42,6 +44,7 @@ MODULES = (
     head_inputs_triton,
     linear_triton,
     paged_attention_decode_triton,
+    prompt_lookup_triton,
     rms_norm_triton,
     rotary_triton,
     row_state_triton,
@@ -139,6 +142,9 @@ def cases() -> Iterator[tuple[str, Callable[[], object]]]:
     yield "which drafts stand", lambda: accept(by_coins=False)
     yield "which coins stand", lambda: accept(by_coins=True)
     yield "inputs of passes", passes
+    new = NewTokens(numbers(4), numbers(4, 5)[:, :4], numbers(4, 5)[:, 4], numbers(4))
+    history = empty(9, 4112, dtype=torch.int32)
+    yield "what followed before", lambda: prompt_lookup_triton.look_up(history, new, 4, 1, 4)
     yield "norm", lambda: rms_norm_triton.rms_norm(empty(3, 576), empty(576), 1e-5)
     looked_up = numbers(3), empty(96, 576), numbers(3), empty(50, 2, 64)
     yield "what tokens look up", lambda: token_lookups_triton.token_lookups(*looked_up)

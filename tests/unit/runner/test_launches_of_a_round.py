@@ -58,3 +58,9 @@ def test_each_border_of_a_round_is_one_launch(num_reqs: int, synthetic: bool, tm
         "draft": {"argmax": 3},
         "_advance": {"head_inputs": 2},
     }
+
+
+def test_prompt_lookup_is_one_launch(tmp_path: Path) -> None:
+    typed = json.dumps({"method": "ngram", "num_speculative_tokens": 3})
+    found = launches(tiny_engine.write_config(tmp_path), 4, 3, speculative_config=typed)
+    assert found["_propose"] == {"draft_inputs": 1, "look_up": 1, "advance": 1}
