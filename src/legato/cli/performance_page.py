@@ -17,6 +17,7 @@ from legato.cli.performance_rows import (
     latest,
     result_files,
 )
+from legato.cli.performance_serving import overhead_section, serving_section
 
 _SUBJECT = ("model", "dtype", "case")
 
@@ -28,6 +29,8 @@ def performance_page(root: Path) -> str:
     sections = [
         _per_device("Decode latency", rows, _latency),
         _per_device("Throughput", rows, _throughput),
+        _per_device("Load on a server", rows, serving_section),
+        _per_device("What the server adds", rows, overhead_section),
         _per_device("Start-up", rows, _startup),
         _per_device("Graph memory", rows, _graph_memory),
         _per_device("Graph policies", rows, _modes) + _pictures(root),

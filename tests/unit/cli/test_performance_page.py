@@ -138,6 +138,32 @@ def test_a_pair_with_transformers_tells_the_spread_and_equal_tokens(page: Any) -
     assert lines_of(text, "Decode latency") == []
 
 
+def test_a_load_on_a_server_is_the_median_of_its_latest_runs_beside_vllms(page: Any) -> None:
+    load = {"model": "m", "case": "random c=4", "tokens_counted_by": "server", "completed": 8, "failed": 0}
+
+    def run(engine: str, first: float, rate: float, **more: Any) -> dict[str, Any]:
+        latencies = {"ttft_ms": {"median": first}, "tpot_ms": {"median": first / 10}}
+        return load | {"engine": engine, "output_tok_per_s": rate} | latencies | more
+
+    fair = {"fairness": {"ratio": 1.25}}
+    text = page(
+        a=[run("legato", 999.0, 1.0)],
+        b=[run("legato", first, 2000.0, **fair) for first in (10.0, 30.0, 20.0)],
+        c=[run("vllm", 40.0, 1000.0), run("vllm", 40.0, 1000.0)],
+        d=[run("server", 1.0, 1.0)],
+    )
+    [line] = lines_of(text, "Load on a server")
+    assert "| random c=4 | m | 24, 0 | 20.0 | 40.0 | 2.00 | 4.00 | 2,000 | 1,000 | 1.25 | [b](" in line
+    assert "[c](" in line and "[a](" not in line
+
+
+def test_what_a_server_adds_stands_beside_the_engine_alone(page: Any) -> None:
+    row = {"model": "m", "case": "http-256", "concurrency": 256, "in_process_tpot_ms": 10.0, "http_tpot_ms": 10.2}
+    row |= {"tpot_ratio": 1.02, "in_process_tok_per_s": 25600.0, "http_tok_per_s": 25000.0, "throughput_ratio": 0.977}
+    [line] = lines_of(page(one=[row]), "What the server adds")
+    assert "| 256 | m | 10.000 | 10.200 | 1.020 | 25,600 | 25,000 | 0.977 | [one](" in line
+
+
 def test_every_file_is_listed_with_its_commit_and_command(page: Any) -> None:
     [line] = lines_of(page(one=[LEGATO | DECODE | {"tpot_ms": 4.0}]), "Files")
     assert line == "| [one.json](../benchmarks/results/one.json) | a GPU | 0123456 | `legato bench x` |"
