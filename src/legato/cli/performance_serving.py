@@ -28,9 +28,12 @@ def serving_section(rows: Sequence[Found]) -> str:
                 ", ".join(dict.fromkeys(run.link for run in (*runs, *(other or ())))),
             )
         )
-    columns = ("load", "model", "requests, failed")
-    columns += ("first token ms", "vLLM's", "ms/token", "vLLM's", "tokens/s out", "vLLM's")
-    return markdown_table((*columns, "fastest request over slowest", "files"), lines) if lines else ""
+    columns = (
+        *("load", "model", "requests, failed"),
+        *("first token ms", "vLLM's", "ms/token", "vLLM's", "tokens/s out", "vLLM's"),
+        *("fastest request over slowest", "files"),
+    )
+    return markdown_table(columns, lines) if lines else ""
 
 
 def overhead_section(rows: Sequence[Found]) -> str:
