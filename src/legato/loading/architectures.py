@@ -22,12 +22,14 @@ class Architecture:
     """The sliding window needs ``use_sliding_window`` and begins at layer ``max_window_layers``."""
     has_window: bool = False
     """``sliding_window`` of the config counts."""
+    has_mlp_bias: bool = False
+    """``mlp_bias`` of the config counts."""
     gguf_permutes_qk: bool = False
     """GGUF files hold query and key rows in the order of interleaved rotary embedding."""
 
 
 ARCHITECTURES: dict[str, Architecture] = {
-    "LlamaForCausalLM": Architecture(gguf_name="llama", gguf_permutes_qk=True),
+    "LlamaForCausalLM": Architecture(gguf_name="llama", has_mlp_bias=True, gguf_permutes_qk=True),
     "MistralForCausalLM": Architecture(gguf_name="llama", qkv_bias=False, has_window=True, gguf_permutes_qk=True),
     "Qwen2ForCausalLM": Architecture(gguf_name="qwen2", qkv_bias=True, has_window=True, window_from_layer=True),
     "Qwen3ForCausalLM": Architecture(gguf_name="qwen3", qk_norm=True, has_window=True, window_from_layer=True),

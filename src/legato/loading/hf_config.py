@@ -82,7 +82,7 @@ def parse_hf_config(values: dict[str, Any], file: str, generation: dict[str, Any
         tie_word_embeddings=fields.flag("tie_word_embeddings", False),
         qkv_bias=attention_bias if family.qkv_bias is None else family.qkv_bias,
         output_bias=attention_bias,
-        mlp_bias=fields.flag("mlp_bias", False) if family.gguf_name == "llama" else False,
+        mlp_bias=family.has_mlp_bias and fields.flag("mlp_bias", False),
         qk_norm=family.qk_norm,
         sliding_windows=_sliding_windows(fields, architecture, num_layers),
         num_mtp_modules=fields.integer("num_nextn_predict_layers", 0, minimum=0),
