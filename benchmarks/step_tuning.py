@@ -34,6 +34,8 @@ CONTEXT, BLOCK_SIZE, MAX_MODEL_LEN = 256, 16, 4096
 REPLAYS = 25
 NOT_SLOWER = 1.003
 """What a table's entries may take longer, which is noise, and be taken."""
+OTHER_ROUNDING = 0.2
+"""By how much logits may differ, relative to their norm, where kernels round otherwise: wrong ones differ by one."""
 FASTER = 0.995
 """What a way to start early must at least come to, to be taken."""
 
@@ -162,7 +164,8 @@ def judge_steps(before: Settings, tuned: Settings, early: Early, facts: DeviceFa
         for num_rows in ROW_CLASSES:
             key = heads[width.name].key(num_rows)
             best = timed(model, settings, num_rows)
-            row: dict[str, Any] = {"model": width.name, "rows": num_rows, "before_ms": best.milliseconds, "taken": []}
+            row: dict[str, Any] = {"model": width.name, "rows": num_rows, "before_ms": best.milliseconds}
+            row |= {"taken": [], "wrong": []}
             changes = {
                 "decode": partial(with_decode, decodes=tuned.decodes, key=key),
                 "tilings": partial(with_rows, tables=tuned.tables, model=width.name, num_rows=num_rows),
@@ -173,10 +176,12 @@ def judge_steps(before: Settings, tuned: Settings, early: Early, facts: DeviceFa
                     continue
                 found = timed(model, trial, num_rows)
                 row[f"{name}_ms"] = found.milliseconds
-                if found.milliseconds <= best.milliseconds * NOT_SLOWER:
+                row[f"{name}_difference"] = difference = relative_difference(found.logits, best.logits)
+                if not difference < OTHER_ROUNDING:
+                    row["wrong"].append(f"{name}, {width.name}, {num_rows} rows: {difference:.3f}")
+                elif found.milliseconds <= best.milliseconds * NOT_SLOWER:
                     settings, best = trial, found
                     row["taken"].append(name)
-            row["wrong"] = []
             for name, one in (("early", early), ("early_only", early._replace(near_lines=0))):
                 found = timed(model, replace(settings, early=one), num_rows)
                 row[f"{name}_ms"] = found.milliseconds
@@ -190,6 +195,11 @@ def timed(model: RandomModel, settings: Settings, num_rows: int) -> Timed:
     """Time a step with ``settings``."""
     apply(settings)
     return model.time(num_rows)
+
+
+def relative_difference(found: torch.Tensor, expected: torch.Tensor) -> float:
+    """Return ‖found - expected‖ / ‖expected‖."""
+    return ((found.float() - expected.float()).norm() / expected.float().norm()).item()
 
 
 def choose_early(rows: list[dict[str, Any]], present: Early, early: Early) -> Early:
