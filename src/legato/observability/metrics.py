@@ -82,7 +82,7 @@ class _EngineCollector(Collector):
         """Yield one family per count."""
         stats = self.stats
         used = stats.kv_blocks_used / stats.kv_blocks_total if stats.kv_blocks_total else 0.0
-        yield _gauge("num_requests_running", "Requests that took part in the last step.", stats.num_running)
+        yield _gauge("num_requests_running", "Requests with a place, of which steps are formed.", stats.num_running)
         yield _gauge("num_requests_waiting", "Requests that wait for a place.", stats.num_waiting)
         yield _gauge("kv_cache_usage_perc", "Used share of the KV cache's blocks; 1 is all.", used)
         yield _counter("prefix_cache_queries", "Prompt tokens looked up in the cache.", stats.prefix_cache_queries)
