@@ -31,6 +31,7 @@ from legato.kernels.draft_inputs import Judged
 from legato.kernels.head_inputs import Normed
 from legato.kernels.linear import Norm
 from legato.kernels.linear_tilings import Tiling
+from legato.kernels.paged_attention_configs import TileConfig
 from legato.kernels.paged_attention_workspace import SplitWorkspace
 from legato.kernels.prompt_lookup import NewTokens
 from legato.kernels.rotary import Rotation
@@ -76,7 +77,7 @@ def product(rows: int, tiling: Tiling, *, normed: bool = False, gated: bool = Fa
     linear_triton.linear(empty(rows, 576), weight, None, empty(rows, 512), tiling, norm=norm, gated=gated, added=added)
 
 
-def decode(num_splits: int) -> None:
+def decode(num_splits: int, config: TileConfig | None = None) -> None:
     query, cache = empty(2, 8, 64), empty(10, 16, 2, 64)
     paged_attention_decode_triton.paged_attention_decode(
         query,
@@ -90,6 +91,7 @@ def decode(num_splits: int) -> None:
         window=None,
         num_splits=num_splits,
         workspace=SplitWorkspace(1024, 64, META),
+        config=config,
     )
 
 
@@ -136,6 +138,8 @@ def cases() -> Iterator[tuple[str, Callable[[], object]]]:
     yield "64 rows, norm in weights and gate", lambda: product(64, in_weights, normed=True, gated=True)
     yield "64 rows, added", lambda: product(64, Tiling(32, 64, 4, 4, block_rows=64), added=True)
     yield "decode, split", lambda: decode(4)
+    apart = TileConfig(block_m=16, block_n=64, num_warps=4, num_stages=5, at_once=True, warps_apart=True)
+    yield "decode, warps apart", lambda: decode(1, apart)
     yield "argmax", lambda: argmax_triton.argmax(empty(256, 128256))
     yield "a draft's name", lambda: argmax_triton.argmax(empty(1, 32000), numbers(32000), numbers(1))
     yield "inputs of a step", lambda: row_state_triton.uniform_inputs(numbers(4), row_state(), 4, 16, 131071)
