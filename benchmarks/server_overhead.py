@@ -86,10 +86,10 @@ class OverheadRow:
     throughput_ratio: float
 
 
-def paced_row(streams: int, step_ms: float, seconds: float) -> PacedRow:
+def paced_row(streams: int, asked_ms: float, seconds: float) -> PacedRow:
     """Measure one server of its own for about so long."""
-    os.environ["SCRIPTED_STEP_S"] = str(step_ms / 1e3)
-    step_ms = stepped_ms(streams, round(seconds * 1e3 / step_ms / 5))
+    os.environ["SCRIPTED_STEP_S"] = str(asked_ms / 1e3)
+    step_ms = stepped_ms(streams, round(seconds * 1e3 / asked_ms / 5))
     tokens = round(seconds * 1e3 / step_ms)
     with paced_server() as server:
         _ask(server.url, streams, max(2, tokens // 5))
@@ -99,7 +99,7 @@ def paced_row(streams: int, step_ms: float, seconds: float) -> PacedRow:
         at_engine = processor_seconds(server.engine_pid) - before[1]
     tpot_ms = (last - first) / (tokens - 1) * 1e3
     return PacedRow(
-        case=f"paced-{streams}",
+        case=f"paced-{streams}-{asked_ms:g}ms",
         streams=streams,
         step_ms=step_ms,
         tpot_ms=tpot_ms,
