@@ -1,4 +1,4 @@
-"""The comparison of the kernels between a round's models with their references, on a GPU: all of it integers."""
+"""The comparison of the kernels between a round's models with their references, on a GPU."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -8,6 +8,7 @@ from product_checks import DEVICE, draw, verdict
 
 from legato.kernels.acceptance import Accepted, Coins, Verified, accept, accept_reference
 from legato.kernels.draft_inputs import Judged, draft_inputs, draft_inputs_reference
+from legato.kernels.log_exponential import log_exponential, log_exponential_reference
 from legato.kernels.prompt_lookup import NewTokens, look_up, look_up_reference
 from legato.kernels.row_state import (
     RowState,
@@ -20,7 +21,7 @@ from legato.kernels.row_state import (
 
 def round_checks() -> list[dict[str, object]]:
     """Compare every operation with its reference; return a row for each result."""
-    return [*row_state_checks(), *acceptance_checks(), *lookup_checks()]
+    return [*row_state_checks(), *acceptance_checks(), *lookup_checks(), *noise_checks()]
 
 
 def rows_of_requests() -> tuple[torch.Tensor, RowState]:
@@ -107,3 +108,12 @@ def lookup_checks() -> Iterator[dict[str, object]]:
             name = f"look_up, {num_reqs} x {capacity}"
             yield verdict(name, found.double(), expected.double(), roundings=0)
             yield verdict(f"{name}, history", histories[0].double(), histories[1].double(), roundings=0)
+
+
+def noise_checks() -> Iterator[dict[str, object]]:
+    """Check the noise of sampling, for the hashes of all tokens and for hashes of each row."""
+    for shape in ((128256,), (5, 49152)):
+        hashes = torch.randint(-(1 << 31), 1 << 31, shape, device=DEVICE).to(torch.int32)
+        seeds = torch.randint(-(1 << 62), 1 << 62, (5, 6), device=DEVICE)[:, 3]
+        given = seeds, torch.arange(5, device=DEVICE) * 1000, hashes
+        yield verdict(f"log_exponential, {shape}", log_exponential(*given), log_exponential_reference(*given))

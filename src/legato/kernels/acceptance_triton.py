@@ -6,25 +6,7 @@ import triton.language as tl
 
 from legato.kernels.acceptance import Accepted, Coins, Verified
 from legato.kernels.early_start_triton import early_start, wait_for_the_kernel_before
-from legato.kernels.random_bits import LOW_BIAS, SIGN_AND_ONE
-from legato.kernels.splitmix import GOLDEN, MIX_A, signed
-
-_GOLDEN = tl.constexpr(signed(GOLDEN, 64))
-_MIX_A = tl.constexpr(signed(MIX_A, 64))
-_LOW_BIAS = tl.constexpr(signed(LOW_BIAS, 32))
-_SIGN_AND_ONE = tl.constexpr(SIGN_AND_ONE)
-
-
-@triton.jit
-def _coin_bits(seed: tl.tensor, positions: tl.tensor) -> tl.tensor:
-    """Return what :func:`~legato.kernels.random_bits.random_bits` does for the hash 0."""
-    keys = seed + positions * _GOLDEN
-    keys = (keys ^ (keys >> 32)) * _MIX_A
-    keys = keys ^ (keys >> 29)
-    bits = keys.to(tl.int32) * ((keys >> 32).to(tl.int32) | 1)
-    bits = (bits ^ (bits >> 15)) * _LOW_BIAS
-    return bits | _SIGN_AND_ONE
-
+from legato.kernels.random_bits_triton import random_bits
 
 _STRIDES = ("drafts_stride", "first_positions_stride", "tokens_stride", "num_tokens_stride", "seeds_stride")
 
@@ -67,7 +49,8 @@ def _accept_kernel(
         known = tl.load(given + request)
         token = tl.where((column == 0) & (known >= 0), known, token)
     if HAS_COINS:
-        bits = _coin_bits(tl.load(seeds + row * seeds_stride), first_position + column)
+        hashes = tl.zeros((BLOCK,), dtype=tl.int32)  # no token's: the position alone counts
+        bits = random_bits(tl.load(seeds + row * seeds_stride), first_position + column, hashes)
         stands = bits < tl.load(bounds + column, mask=is_draft, other=0)
     else:
         stands = token == draft

@@ -10,7 +10,7 @@ import torch
 
 from legato.graphs.modes import SamplerVariant
 from legato.kernels.argmax import argmax
-from legato.sampling.noise import log_exponential
+from legato.kernels.log_exponential import log_exponential
 from legato.sampling.processors import process
 from legato.sampling.state import RowParams, SamplingState
 

@@ -18,6 +18,7 @@ from legato.kernels import (
     early_start_triton,
     head_inputs_triton,
     linear_triton,
+    log_exponential_triton,
     paged_attention_decode_triton,
     prompt_lookup_triton,
     rms_norm_triton,
@@ -44,6 +45,7 @@ MODULES = (
     draft_inputs_triton,
     head_inputs_triton,
     linear_triton,
+    log_exponential_triton,
     paged_attention_decode_triton,
     prompt_lookup_triton,
     rms_norm_triton,
@@ -141,6 +143,8 @@ def cases() -> Iterator[tuple[str, Callable[[], object]]]:
     apart = TileConfig(block_m=16, block_n=64, num_warps=4, num_stages=5, at_once=True, warps_apart=True)
     yield "decode, warps apart", lambda: decode(1, apart)
     yield "argmax", lambda: argmax_triton.argmax(empty(256, 128256))
+    noisy = numbers(9, 6)[:3, 3], numbers(3), empty(128256, dtype=torch.int32)
+    yield "noise", lambda: log_exponential_triton.log_exponential(*noisy)
     yield "a draft's name", lambda: argmax_triton.argmax(empty(1, 32000), numbers(32000), numbers(1))
     yield "inputs of a step", lambda: row_state_triton.uniform_inputs(numbers(4), row_state(), 4, 16, 131071)
     yield "which drafts stand", lambda: accept(by_coins=False)

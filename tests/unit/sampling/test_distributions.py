@@ -8,7 +8,8 @@ import torch
 from sampling_cases import draws, request_of, row_numbers, state_of
 
 from legato.graphs.modes import SamplerVariant
-from legato.sampling.noise import log_exponential, token_hashes
+from legato.kernels.log_exponential import log_exponential
+from legato.sampling.noise import token_hashes
 from legato.sampling.sampler import sample
 from legato.sampling.seeds import mix_seed
 
