@@ -1,6 +1,6 @@
 """Where the answers of two runs depart from each other. Owns what counts as a near-tie; steps no engine itself."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
@@ -8,8 +8,6 @@ from legato.flow.step_output import TokenLogprobs
 from legato.sampling.near_ties import NEAR_TIE, gap, scale, scores, tolerance
 
 TokenIds = tuple[int, ...]
-ScoresAfter = Callable[[Sequence[TokenIds]], Sequence[TokenLogprobs]]
-"""Output tokens of one question up to a position, per departure -> the scores of the token that follows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

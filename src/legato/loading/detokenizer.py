@@ -11,11 +11,10 @@ from legato.loading.tokenizer import Tokenizer, byte_fallback
 
 
 class IncrementalDetokenizer:
-    """Text of one output. Never gives half a character, or a U+FFFD that a later token would have completed."""
+    """Text of one output, without special tokens. Never half a character, or a U+FFFD that a later token completes."""
 
-    def __init__(self, tokenizer: Tokenizer, *, skip_special_tokens: bool = True) -> None:
+    def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        self._skip_special_tokens = skip_special_tokens
         self._stream: _ByteStream | _WindowStream = (
             _ByteStream(tokenizer) if tokenizer.is_byte_level else _WindowStream(tokenizer)
         )
@@ -23,8 +22,7 @@ class IncrementalDetokenizer:
     def add(self, token_ids: Iterable[int]) -> str:
         """Take the next tokens, and return the text that is certain now."""
         is_special = self._tokenizer.is_special
-        kept = [token_id for token_id in token_ids if not (self._skip_special_tokens and is_special(token_id))]
-        return self._stream.add(kept)
+        return self._stream.add([token_id for token_id in token_ids if not is_special(token_id)])
 
     def finish(self) -> str:
         """Return what was held back; no token follows."""

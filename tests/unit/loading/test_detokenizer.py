@@ -28,18 +28,18 @@ TOKENIZERS = {
 every_kind = pytest.mark.parametrize("kind", TOKENIZERS)
 
 
-def pieces_of(tokenizer: Tokenizer, token_ids: list[int], *, skip: bool = True) -> list[str]:
-    detokenizer = IncrementalDetokenizer(tokenizer, skip_special_tokens=skip)
+def pieces_of(tokenizer: Tokenizer, token_ids: list[int]) -> list[str]:
+    detokenizer = IncrementalDetokenizer(tokenizer)
     return [*(detokenizer.add([token_id]) for token_id in token_ids), detokenizer.finish()]
 
 
 @every_kind
 @settings(max_examples=200, deadline=None)
-@given(data=st.data(), skip=st.booleans())
-def test_pieces_join_to_the_text_of_any_tokens_at_all(kind: str, data: st.DataObject, skip: bool) -> None:
+@given(data=st.data())
+def test_pieces_join_to_the_text_of_any_tokens_at_all(kind: str, data: st.DataObject) -> None:
     tokenizer = TOKENIZERS[kind]
     token_ids = data.draw(st.lists(st.integers(0, tokenizer.vocab_size - 1), max_size=25))
-    assert "".join(pieces_of(tokenizer, token_ids, skip=skip)) == tokenizer.decode(token_ids, skip_special_tokens=skip)
+    assert "".join(pieces_of(tokenizer, token_ids)) == tokenizer.decode(token_ids)
 
 
 @every_kind
