@@ -14,7 +14,7 @@ HANG_S = 20
 NOT_CHECKED = "positive_data_acceptance"
 
 
-def test_every_answer_is_as_described(tiny_model, request):
+def test_every_answer_is_as_described(tiny_model, tmp_path, request):
     seconds = request.config.getoption("--fuzz-seconds")
     options = EngineOptions(model=str(tiny_model), served_model_name="tiny", device="cpu", enforce_eager=True)
     with running_server(options, factory=REAL, api_key=KEY, access_log=False) as server:
@@ -23,7 +23,7 @@ def test_every_answer_is_as_described(tiny_model, request):
         command += ["--checks", "all", "--exclude-checks", NOT_CHECKED, "--continue-on-failure", "--no-color"]
         command += ["--max-time", str(seconds or SECONDS)]
         command += [] if seconds else ["--seed", "1", "--generation-database", "none"]
-        ended = subprocess.run(command, capture_output=True, text=True, check=False)
+        ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert server.process.poll() is None
     assert ended.returncode == 0, ended.stdout + ended.stderr
     tested = re.search(r"Tested: (\d+)", ended.stdout)
