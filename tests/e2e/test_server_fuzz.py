@@ -22,7 +22,9 @@ REFUSALS = {400, 404, 405, 408, 413, 431}
 def connection(tiny_model):
     options = EngineOptions(model=str(tiny_model), served_model_name="tiny", device="cpu", enforce_eager=True)
     with (
-        running_server(options, factory=REAL, max_body_bytes=1_000_000, access_log=False) as server,
+        running_server(
+            options, factory=REAL, max_body_bytes=1_000_000, access_log=False, tool_call_parser="hermes"
+        ) as server,
         httpx.Client(base_url=server.url, timeout=HANG_S) as client,
     ):
         yield client

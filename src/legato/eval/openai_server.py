@@ -21,7 +21,7 @@ class OpenAIServer:
     ``model`` None: the first that the server lists.
     """
 
-    def __init__(self, base_url: str, *, model: str | None, api_key: str | None, timeout_s: float = 600.0) -> None:
+    def __init__(self, base_url: str, *, model: str | None, api_key: str | None, timeout_s: float = 3600.0) -> None:
         root = base_url.rstrip("/").removesuffix("/v1")
         self._root = f"{root}/v1"
         self._headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
