@@ -124,6 +124,7 @@ def test_a_killed_engine_ends_every_request_and_then_the_server(options):
         whole = threading.Thread(target=lambda: answers.append(post(server, max_tokens=190)))
         whole.start()
         assert eventually(lambda: num_running(server) == 2)
+        assert stream.started.wait(60)  # before its first token it would be refused like any other request
         start = time.monotonic()
         os.kill(server.engine_pid(), signal.SIGKILL)
         name, data = stream.finish()[-1]
