@@ -8,7 +8,7 @@ from server_process import KEY, REAL, running_server
 
 from legato.config.options import EngineOptions
 
-SECONDS = 12
+SECONDS = 10
 HANG_S = 20
 # Numbers have ranges that depend on the model, and that a description of types cannot tell.
 NOT_CHECKED = "positive_data_acceptance"
