@@ -57,28 +57,52 @@ def token_inputs(
     shape: StepShape, requests: RequestInputs, buffers: StepBuffers, state: DeviceState, *, block_size: int
 ) -> TokenInputs:
     """Return ids, positions and attention metadata of the step's tokens."""
-    read, table = requests.uniform, state.block_table
+    read = requests.uniform
     if read is not None:
-        metadata = step_metadata(shape, requests, read.seq_lens, read.block_table, read.slot_mapping)
+        metadata = _metadata(shape, requests, read.seq_lens, read.block_table, read.slot_mapping)
         return TokenInputs(input_ids=read.input_ids, positions=read.positions, metadata=metadata)
     token_rows = buffers.token_rows.device[: shape.num_tokens]
     given = buffers.input_ids.device[: shape.num_tokens]
     positions = state.num_computed.index_select(0, token_rows) + buffers.token_offsets.device[: shape.num_tokens]
     input_ids = torch.where(given < 0, state.next_tokens.index_select(0, token_rows), given)
-    slot_mapping = slots(table, token_rows, positions, block_size)
-    step_table = table.index_select(0, requests.rows)
-    metadata = step_metadata(shape, requests, requests.seq_lens.to(torch.int32), step_table, slot_mapping)
+    metadata = mixed_metadata(shape, requests, token_rows, positions, state.block_table, block_size)
     return TokenInputs(input_ids=input_ids, positions=positions, metadata=metadata)
 
 
-def step_metadata(
+def mixed_metadata(
+    shape: StepShape,
+    requests: RequestInputs,
+    token_rows: torch.Tensor,
+    positions: torch.Tensor,
+    block_table: torch.Tensor,
+    block_size: int,
+) -> AttentionMetadata:
+    """Return what a backend reads of a mixed step, whose tokens stand at ``positions`` of ``token_rows``.
+
+    Both [num_tokens] int64; ``block_table`` [num_rows, max_blocks] int32 of all rows.
+    """
+    slot_mapping = slots(block_table, token_rows, positions, block_size)
+    step_table = block_table.index_select(0, requests.rows)
+    return _metadata(shape, requests, requests.seq_lens.to(torch.int32), step_table, slot_mapping)
+
+
+def last_tokens(shape: StepShape, requests: RequestInputs) -> torch.Tensor | None:
+    """Return the index of each request's last token in the step, [num_reqs] int64; None: token i is request i's.
+
+    A padded request repeats a real token's index; its result is not used.
+    """
+    if shape.query_len == 1:
+        return None
+    return (requests.query_start_loc[1:] - 1).clamp(min=0).to(torch.int64)
+
+
+def _metadata(
     shape: StepShape,
     requests: RequestInputs,
     seq_lens: torch.Tensor,
     block_table: torch.Tensor,
     slot_mapping: torch.Tensor,
 ) -> AttentionMetadata:
-    """Return what a backend reads of the step; shapes as in :class:`AttentionMetadata`."""
     return AttentionMetadata(
         query_start_loc=requests.query_start_loc,
         seq_lens=seq_lens,
@@ -90,13 +114,3 @@ def step_metadata(
         max_query_len=shape.max_query_len,
         key_ints=dict(shape.key_ints),
     )
-
-
-def last_tokens(shape: StepShape, requests: RequestInputs) -> torch.Tensor | None:
-    """Return the index of each request's last token in the step, [num_reqs] int64; None: token i is request i's.
-
-    A padded request repeats a real token's index; its result is not used.
-    """
-    if shape.query_len == 1:
-        return None
-    return (requests.query_start_loc[1:] - 1).clamp(min=0).to(torch.int64)

@@ -11,10 +11,9 @@ import torch
 from legato.attention.protocol import AttentionMetadata
 from legato.graphs.key import KeyInts
 from legato.kernels.draft_inputs import DraftInputs
-from legato.kernels.row_state import slots
 from legato.runner.device_state import DeviceState
 from legato.runner.drafter import TokenPlaces
-from legato.runner.inputs import RequestInputs, TokenInputs, step_metadata
+from legato.runner.inputs import RequestInputs, TokenInputs, mixed_metadata
 from legato.runner.round_buffers import RoundBuffers
 from legato.runner.step_shape import StepShape
 
@@ -48,9 +47,7 @@ def round_token_inputs(
     given = buffers.input_ids.device[: shape.num_tokens]
     input_ids = torch.where(given < 0, _from_state(token_rows, offsets, state), given)
     positions = state.num_computed.index_select(0, token_rows) + offsets
-    slot_mapping = slots(state.block_table, token_rows, positions, block_size)
-    step_table = state.block_table.index_select(0, requests.rows)
-    metadata = step_metadata(shape, requests, requests.seq_lens.to(torch.int32), step_table, slot_mapping)
+    metadata = mixed_metadata(shape, requests, token_rows, positions, state.block_table, block_size)
     return TokenInputs(input_ids=input_ids, positions=positions.clamp(max=max_position), metadata=metadata)
 
 
