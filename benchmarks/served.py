@@ -6,14 +6,14 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-SERVING = re.compile(r"serving .* at (http://\S+)")
+from legato.bench.serving.own_server import SERVING, stop
+
 FAULTS_IN_LOG = re.compile(r"Traceback|never retrieved|never awaited")
 LOG_LINES = 2000
 STOP_S = 60.0
@@ -68,7 +68,7 @@ def serving(options: Sequence[str] = (), *, command: Sequence[str] = COMMAND) ->
         server.engine_pid = _engine_of(process.pid)
         yield server
     finally:
-        _end(process)
+        stop(process, within_s=STOP_S)
         reader.join()
 
 
@@ -105,16 +105,6 @@ def _read_log(server: Server, serves: threading.Event) -> None:
 def _engine_of(pid: int) -> int:
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return int(next(child for child in children if "engine_process" in Path(f"/proc/{child}/cmdline").read_text()))
-
-
-def _end(process: "subprocess.Popen[str]") -> None:
-    """End server and engine: by SIGTERM, which drains; by SIGKILL where that takes too long."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        if process.poll() is None:
-            os.killpg(process.pid, number)
-            deadline = time.monotonic() + STOP_S
-            while process.poll() is None and time.monotonic() < deadline:
-                time.sleep(0.05)
 
 
 def metric(text: str, name: str) -> float:

@@ -19,7 +19,8 @@ from legato.errors import EngineDeadError
 
 STOP_S = 15.0
 LAST_LINES = 15
-_SERVING = re.compile(r"serving .* at (http://\S+)")
+SERVING = re.compile(r"serving .* at (http://\S+)")
+"""The line of a server's log that tells its address."""
 
 
 @contextmanager
@@ -43,7 +44,7 @@ def running_server(command: Sequence[str], report: Callable[[str], None] = lambd
         with _ending_by_sigterm():
             yield log.address(report)
     finally:
-        _stop(process)
+        stop(process, within_s=STOP_S)
         log.reader.join(STOP_S)
 
 
@@ -79,7 +80,7 @@ class _Log:
         while (line := self._lines.get()) is not None:
             last.append(line)
             report(line)
-            if found := _SERVING.search(line):
+            if found := SERVING.search(line):
                 return found[1]
         code = self._process.wait()
         raise EngineDeadError("the server did not start", {"found": f"exit status {code}", "output": "\n".join(last)})
@@ -90,12 +91,12 @@ class _Log:
             for line in lines:
                 if not self._serving:
                     self._lines.put(line.rstrip())
-                    self._serving = bool(_SERVING.search(line))
+                    self._serving = bool(SERVING.search(line))
         self._lines.put(None)
 
 
-def _stop(process: "subprocess.Popen[str]") -> None:
-    """End the server and its engine: by SIGTERM, which drains; by SIGKILL where that takes too long.
+def stop(process: "subprocess.Popen[str]", *, within_s: float) -> None:
+    """End a server and its engine, a process group: by SIGTERM, which drains; by SIGKILL where that takes too long.
 
     A second Ctrl-C, which ends the waiting, leaves no server behind either.
     """
@@ -103,7 +104,7 @@ def _stop(process: "subprocess.Popen[str]") -> None:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGTERM)
             with suppress(subprocess.TimeoutExpired):
-                process.wait(STOP_S)
+                process.wait(within_s)
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
