@@ -1,6 +1,6 @@
 """Write lm-evaluation-harness's scores beside those of ``legato eval gsm8k``, as rows of the same file.
 
-    python benchmarks/harness_scores.py --ours FILE results_….json …
+python benchmarks/harness_scores.py --ours FILE results_….json …
 """
 
 import argparse
