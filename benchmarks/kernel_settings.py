@@ -16,8 +16,8 @@ Tables = Mapping[str, Mapping[ProductKey, Tiling]]
 class Early(NamedTuple):
     """How early the kernels of narrow models start."""
 
-    narrow_rows: int
-    """Rows of a step up to which they do."""
+    narrow_rows: tuple[int, ...]
+    """Rows of the steps in which they do, rounded up to a power of two."""
     near_lines: int
     """Lines of weights that are drawn near meanwhile."""
 
@@ -42,12 +42,12 @@ def present_settings() -> Settings:
 
 def present_early() -> Early:
     """Return how early kernels start now."""
-    return Early(early_start_triton.MAX_NARROW_ROWS, linear_triton.NEAR_LINES)
+    return Early(early_start_triton.NARROW_ROWS, linear_triton.NEAR_LINES)
 
 
 def set_early(early: Early) -> None:
     """Let the kernels of narrow models start as ``early`` says."""
-    early_start_triton.MAX_NARROW_ROWS, linear_triton.NEAR_LINES = early
+    early_start_triton.NARROW_ROWS, linear_triton.NEAR_LINES = early
 
 
 def apply(settings: Settings) -> None:

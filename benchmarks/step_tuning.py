@@ -38,6 +38,8 @@ OTHER_ROUNDING = 0.2
 """By how much logits may differ, relative to their norm, where kernels round otherwise: wrong ones differ by one."""
 FASTER = 0.995
 """What a way to start early must at least come to, to be taken."""
+LATE = Early(narrow_rows=(), near_lines=0)
+"""Kernels that wait for the end of the one before them."""
 
 
 class Timed(NamedTuple):
@@ -182,7 +184,7 @@ def judge_steps(before: Settings, tuned: Settings, early: Early, facts: DeviceFa
                 elif found.milliseconds <= best.milliseconds * NOT_SLOWER:
                     settings, best = trial, found
                     row["taken"].append(name)
-            for name, one in (("early", early), ("early_only", early._replace(near_lines=0))):
+            for name, one in (("late", LATE), ("early", early), ("early_only", early._replace(near_lines=0))):
                 found = timed(model, replace(settings, early=one), num_rows)
                 row[f"{name}_ms"] = found.milliseconds
                 if not torch.equal(found.logits, best.logits):  # the same kernels in the same order
@@ -205,15 +207,12 @@ def relative_difference(found: torch.Tensor, expected: torch.Tensor) -> float:
 def choose_early(rows: list[dict[str, Any]], present: Early, early: Early) -> Early:
     """Return how early the kernels of narrow models are to start, by the steps' times of one such model.
 
-    Up to the most rows for which it, and all fewer, makes steps faster without changing what they find.
+    In steps of those rows that it makes faster without changing what they find; of rows not measured, as they do now.
     """
     near_lines = early.near_lines
     if sum(row["early_only_ms"] for row in rows) < sum(row["early_ms"] for row in rows) * FASTER:
         near_lines = 0
     name = "early_ms" if near_lines else "early_only_ms"
-    most = 0
-    for row in sorted(rows, key=lambda row: row["rows"]):
-        if row["wrong"] or (row["rows"] > present.narrow_rows and row[name] > row["ms"] * FASTER):
-            break
-        most = row["rows"]
-    return Early(max(most, present.narrow_rows), near_lines)
+    faster = {row["rows"] for row in rows if not row["wrong"] and row[name] < row["late_ms"] * FASTER}
+    unknown = set(present.narrow_rows) - {row["rows"] for row in rows}
+    return Early(tuple(sorted(faster | unknown)), near_lines)

@@ -25,16 +25,15 @@ from compile_ahead import Compiler
 from kernel_settings import Early, Settings, present_settings, set_early
 from product_checks import DEVICE
 from product_list import PRODUCTS
-from product_tuning import compilation, compilations, tune_product
-from step_tuning import choose_early, judge_steps
+from product_tuning import ROW_CLASSES, compilation, compilations, tune_product
+from step_tuning import LATE, choose_early, judge_steps
 from tuned_tables import PRODUCT_TABLES, decodes_source, merged, products_source, with_constants
 
 from legato.device.facts import DeviceFacts
 from legato.device.registry import open_device
-from legato.kernels.linear_tilings import MAX_ROWS
 
 STAGES = ("products", "decodes", "steps")
-EARLY = Early(narrow_rows=MAX_ROWS, near_lines=32)
+EARLY = Early(narrow_rows=ROW_CLASSES, near_lines=32)
 """What is tried; products are tuned with it."""
 Report = dict[str, Any]
 
@@ -88,8 +87,8 @@ def tune_steps(before: Settings, tuned: Settings, facts: DeviceFacts, report: Re
         settings = row.pop("settings")
         rows.append(row)
         took = ", ".join(row["taken"]) or "nothing"
-        print(f"{row['model']:<14}{row['rows']:>3} {row['before_ms']:.4f} -> {row['ms']:.4f} ms ({took}), early "
-              f"{row['early_ms']:.4f}, without drawing near {row['early_only_ms']:.4f}", flush=True)  # fmt: skip
+        starts = ", ".join(f"{name} {row[f'{name}_ms']:.4f}" for name in ("late", "early", "early_only"))
+        print(f"{row['model']:<14}{row['rows']:>3} {row['before_ms']:.4f} -> {row['ms']:.4f} ms ({took}), {starts}")
     narrow = [row for row in rows if row["model"].startswith("smollm2")]
     early = choose_early(narrow, before.early, EARLY)
     print(f"early: {early}")
@@ -114,7 +113,7 @@ def write(settings: Settings, folder: Path, measured_on: str) -> None:
     (folder / "linear_measured.py").write_text(products_source(settings.tables, measured_on))
     (folder / "paged_attention_measured.py").write_text(decodes_source(settings.decodes, measured_on))
     for name, constants in (
-        ("early_start_triton.py", {"MAX_NARROW_ROWS": settings.early.narrow_rows}),
+        ("early_start_triton.py", {"NARROW_ROWS": settings.early.narrow_rows}),
         ("linear_triton.py", {"NEAR_LINES": settings.early.near_lines}),
     ):
         (folder / name).write_text(with_constants((folder / name).read_text(), constants))
@@ -156,7 +155,7 @@ def main() -> int:
         settings = tune_decodes(settings, facts, report)
         finish("decodes")
     if "steps" in stages:
-        ways = [before.early, EARLY, EARLY._replace(near_lines=0)]
+        ways = [LATE, EARLY, EARLY._replace(near_lines=0)]
         compiler.compile(step_kernels(before, settings, facts), ways)
         settings = tune_steps(before, settings, facts, report)
         finish("steps")

@@ -68,7 +68,7 @@ def decodes_source(table: Mapping[DecodeKey, Decode], measured_on: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def with_constants(source: str, constants: Mapping[str, int]) -> str:
+def with_constants(source: str, constants: Mapping[str, object]) -> str:
     """Return ``source`` with each of ``constants`` set, all of which it assigns at the beginning of a line."""
     lines = source.split("\n")
     for name, value in constants.items():

@@ -12,14 +12,16 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
+from legato.kernels.linear_tilings import row_class
+
 MAX_ROWS = 1
 """Rows of a step up to which kernels start early. On an H200 one row of SmolLM2 135M takes 0.44 ms instead of 0.61, and
 one of Llama 3.1 8B as long as before; eight of the latter take 3 % longer."""
 NARROW = 1024
 """Elements of a row up to which a model's kernels are so short that their launches tell: that of its hidden states."""
-MAX_NARROW_ROWS = 1
-"""Rows up to which the kernels of a narrow step start early. Not measured beyond one, where a library's kernels, which
-do not start early, stood between ours."""
+NARROW_ROWS = (1, 4, 8, 64)
+"""Rows, rounded up to a power of two, of narrow steps whose kernels start early: those that take less time so. On an
+H200, SmolLM2 135M gains 13 % at 4 rows and 10 % at 64, and would lose 22 % at 32."""
 _FIRST_ARCHITECTURE = 90
 
 
@@ -36,8 +38,10 @@ def early_start(num_rows: int, width: int | None = None) -> dict[str, bool]:
 
     ``width``: elements of the narrowest row that it reads or writes; None: of a model of any width.
     """
-    narrow = width is not None and width <= NARROW
-    if num_rows <= (max(MAX_ROWS, MAX_NARROW_ROWS) if narrow else MAX_ROWS) and _gpu_is_capable():
+    pays = num_rows <= MAX_ROWS
+    if width is not None and width <= NARROW:
+        pays = row_class(num_rows) in NARROW_ROWS
+    if pays and _gpu_is_capable():
         return {"EARLY": True, "launch_pdl": True}
     return {"EARLY": False}
 
