@@ -92,7 +92,8 @@ def present_choice(heads: Heads, batch: int, context: int, multiprocessors: int)
         group=heads.num_heads // heads.num_kv_heads,
         head_dim=heads.head_dim,
         element_bytes=2,
-        num_pairs=batch * heads.num_kv_heads,
+        num_reqs=batch,
+        num_kv_heads=heads.num_kv_heads,
         max_context=max(8192, context),
         multiprocessors=multiprocessors,
     )

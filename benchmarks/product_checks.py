@@ -60,7 +60,7 @@ def _exact_product(
     if product.gated:
         return few_rows.gated_linear_reference(*factors, norm=exact_norm)
     if product.added:
-        return few_rows.add_linear_reference(residual.float(), *factors)
+        return few_rows.add_linear_reference(residual.to(torch.float32, copy=True), *factors)
     return few_rows.linear_reference(*factors, norm=exact_norm if product.normed else None)
 
 

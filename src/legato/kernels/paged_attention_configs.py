@@ -113,15 +113,18 @@ def decode_choice(
     group: int,
     head_dim: int,
     element_bytes: int,
-    num_pairs: int,
+    num_reqs: int,
+    num_kv_heads: int,
     max_context: int,
     multiprocessors: int,
 ) -> tuple[TileConfig, int]:
     """Return the tiles and the splits of a decode, as measured where its shape has been, by the rules above elsewhere.
 
-    ``num_pairs``: (request, key head) pairs of the batch.
+    Requests count rounded up to a power of two: padded to the size of a graph, a batch is added up in the same order as
+    without, and gives the same bits.
     """
     rows = query_len * group
+    num_pairs = padded_power_of_2(num_reqs) * num_kv_heads
     config = decode_config(rows=rows, head_dim=head_dim, element_bytes=element_bytes)
     splits = num_splits(num_pairs=num_pairs, max_context=max_context, multiprocessors=multiprocessors)
     measured = DECODES.get((padded_head(head_dim), padded_power_of_2(num_pairs)))

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from legato.graphs.ladder import ladder
 from legato.kernels import paged_attention_configs
 from legato.kernels.paged_attention_configs import (
     MAX_QUERY_LEN,
@@ -83,13 +84,14 @@ def test_no_part_is_made_for_keys_that_cannot_be() -> None:
     assert num_splits(num_pairs=1, max_context=3 * MIN_SHARE, multiprocessors=132) == 3
 
 
-def choice(*, query_len: int = 1, element_bytes: int = 2, num_pairs: int = 192) -> tuple[TileConfig, int]:
+def choice(*, query_len: int = 1, element_bytes: int = 2, num_reqs: int = 64) -> tuple[TileConfig, int]:
     return decode_choice(
         query_len=query_len,
         group=3,
         head_dim=64,
         element_bytes=element_bytes,
-        num_pairs=num_pairs,
+        num_reqs=num_reqs,
+        num_kv_heads=3,
         max_context=4096,
         multiprocessors=132,
     )
@@ -100,16 +102,24 @@ def test_a_decode_that_was_measured_is_done_as_it_was_fastest(monkeypatch: pytes
     monkeypatch.setitem(paged_attention_configs.DECODES, (64, 256), (128, 2, 5, 4, True, True))
     measured = TileConfig(block_m=16, block_n=128, num_warps=2, num_stages=5, at_once=True, warps_apart=True)
     assert choice() == (measured, 4)
-    assert choice(num_pairs=129) == (measured, 4)
-    assert choice(num_pairs=128) != choice()
+    assert choice(num_reqs=33) == (measured, 4)
+    assert choice(num_reqs=32) != choice()
     assert choice(query_len=6)[0].block_m == 32, "more rows than were measured"
     assert choice(element_bytes=4)[0] != by_rule[0] and not choice(element_bytes=4)[0].at_once
 
 
-@given(query_len=st.integers(1, 5), num_pairs=st.integers(129, 256), splits=st.integers(1, MAX_SPLITS))
-def test_a_measured_decode_fits_in_the_workspace(query_len: int, num_pairs: int, splits: int) -> None:
+@given(query_len=st.integers(1, 5), num_reqs=st.integers(33, 64), splits=st.integers(1, MAX_SPLITS))
+def test_a_measured_decode_fits_in_the_workspace(query_len: int, num_reqs: int, splits: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(paged_attention_configs.DECODES, (64, 256), (64, 4, 3, splits, True, False))
-        made = choice(query_len=query_len, num_pairs=num_pairs)[1]
+        made = choice(query_len=query_len, num_reqs=num_reqs)[1]
     assert 1 <= made <= splits
-    assert made * num_pairs * query_len * 3 <= workspace_rows(multiprocessors=132, group=3)
+    assert made * num_reqs * 3 * query_len * 3 <= workspace_rows(multiprocessors=132, group=3)
+
+
+@pytest.mark.parametrize("query_len", [1, 4])
+def test_a_batch_is_decoded_as_it_is_when_padded_to_the_size_of_a_graph(query_len: int) -> None:
+    sizes = ladder(256)
+    for num_reqs in range(1, 257):
+        padded = min(size for size in sizes if size >= num_reqs)
+        assert choice(query_len=query_len, num_reqs=num_reqs) == choice(query_len=query_len, num_reqs=padded)

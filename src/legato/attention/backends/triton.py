@@ -90,7 +90,8 @@ class TritonBackend:
             group=layer.num_heads // layer.num_kv_heads,
             head_dim=layer.head_dim,
             element_bytes=cache.key.element_size(),
-            num_pairs=metadata.num_reqs * layer.num_kv_heads,
+            num_reqs=metadata.num_reqs,
+            num_kv_heads=layer.num_kv_heads,
             max_context=metadata.block_table.shape[1] * cache.key.shape[1],
             multiprocessors=self._multiprocessors,
         )
