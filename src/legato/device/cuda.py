@@ -6,9 +6,11 @@ which it takes in large pieces: what one graph took of it is its share by size.
 """
 
 import ctypes
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -23,6 +25,8 @@ _NODES_PER_GRAPH = 46
 """What a graph takes before its first node, in nodes: 1,000 graphs of a single node took 112 MiB."""
 _ENOUGH_BYTES = 64 << 20
 """From here on the pieces in which the driver takes memory no longer matter."""
+_CAPTURE_MODE_THREAD_LOCAL = 1
+"""``cudaStreamCaptureModeThreadLocal``."""
 
 
 @dataclass(slots=True)
@@ -92,7 +96,7 @@ class CudaCapture:
         try:
             self._graph.capture_end()
         except RuntimeError as error:
-            self._release_pool()
+            self._free_allocators()
             raise GraphCaptureError("a CUDA capture failed", {"found": str(error).splitlines()[0]}) from error
         finally:
             self._leave()
@@ -108,14 +112,25 @@ class CudaCapture:
         try:
             self._graph.capture_end()
         except RuntimeError:  # the error that broke the capture is being raised already
-            self._release_pool()
+            self._free_allocators()
         finally:
             self._leave()
 
-    def _release_pool(self) -> None:
-        """Take the allocator off the pool, to which a capture that broke leaves it bound."""
-        torch.cuda.synchronize()
-        torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), self._pool)
+    def _free_allocators(self) -> None:
+        """Take PyTorch's allocators, of the GPU's memory and of pinned memory, off the pool after a broken capture.
+
+        Releases before 2.12 leave both bound to it, and refuse every later capture. An empty capture that takes the
+        place of the broken one has an end that frees them. Later releases have freed them and know of none to end.
+        """
+        runtime, stream = _runtime(), ctypes.c_void_p(self._stream.cuda_stream)
+        runtime.cudaStreamBeginCapture(stream, _CAPTURE_MODE_THREAD_LOCAL)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the graph is empty
+                self._graph.capture_end()
+        except RuntimeError:
+            runtime.cudaStreamEndCapture(stream, ctypes.byref(ctypes.c_void_p()))
+            runtime.cudaGetLastError()  # which the next launch would report, if no capture was left to end
 
     def _leave(self) -> None:
         self._context.__exit__(None, None, None)
@@ -218,7 +233,12 @@ class CudaDevice:
 
 def _count_nodes(graph: "torch.cuda.CUDAGraph") -> int:
     """Return the kernels and copies in a graph, as the CUDA runtime counts them."""
-    runtime = ctypes.CDLL(f"libcudart.so.{(torch.version.cuda or '').partition('.')[0]}")
     count = ctypes.c_size_t()
-    runtime.cudaGraphGetNodes(ctypes.c_void_p(graph.raw_cuda_graph()), None, ctypes.byref(count))
+    _runtime().cudaGraphGetNodes(ctypes.c_void_p(graph.raw_cuda_graph()), None, ctypes.byref(count))
     return count.value
+
+
+@cache
+def _runtime() -> ctypes.CDLL:
+    """Return the CUDA runtime that PyTorch has loaded."""
+    return ctypes.CDLL(f"libcudart.so.{(torch.version.cuda or '').partition('.')[0]}")
