@@ -1,6 +1,6 @@
 """docs/performance.md's tables, made from the result files. Owns the sections; one without rows is left out."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +10,18 @@ from legato.cli.performance_rows import (
     FOLDER,
     Found,
     ResultFile,
-    beside,
     by_device,
     file_link,
     found_rows,
+    held_beside,
+    key_of,
     latest,
+    links,
+    pairs,
     result_files,
 )
 from legato.cli.performance_serving import overhead_section, serving_section
+from legato.cli.performance_speculation import round_cases, speculation_section
 
 _SUBJECT = ("model", "dtype", "case")
 
@@ -29,6 +33,7 @@ def performance_page(root: Path) -> str:
     sections = [
         _per_device("Decode latency", rows, _latency),
         _per_device("Throughput", rows, _throughput),
+        _per_device("Speculative decoding", rows, lambda rows: speculation_section(_single_engines(rows))),
         _per_device("Load on a server", rows, serving_section),
         _per_device("What the server adds", rows, overhead_section),
         _per_device("Start-up", rows, _startup),
@@ -50,10 +55,15 @@ def _per_device(title: str, rows: Sequence[Found], table: Callable[[Sequence[Fou
 
 def _latency(rows: Sequence[Found]) -> str:
     """Return milliseconds per output token beside vLLM's."""
+    engines = _single_engines(rows)
+    rounds = round_cases(engines)
     measured = [
         row
-        for row in _single_engines(rows)
-        if row.get("batch_size") and row.get("tpot_ms") and not row["case"].startswith("modes")
+        for row in engines
+        if row.get("batch_size")
+        and row.get("tpot_ms")
+        and not row["case"].startswith("modes")
+        and row["case"] not in rounds
     ]
     columns = (
         "case",
@@ -71,11 +81,11 @@ def _latency(rows: Sequence[Found]) -> str:
             f"{own['model']}, {own['dtype']}",
             f"{own['input_len']} / {own['output_len']}",
             f"{own['tpot_ms']:.3f}",
-            *_beside(own, other, "tpot_ms", lambda mine, its: its / mine, "{:.3f}"),
+            *held_beside(own, other, "tpot_ms", lambda mine, its: its / mine, "{:.3f}"),
             "-" if own.get("host_ms_per_step") is None else f"{own['host_ms_per_step']:.3f}",
-            _links(own, other),
+            links(own, other),
         )
-        for own, other in _pairs(measured, (*_SUBJECT, "input_len", "output_len"))
+        for own, other in pairs(measured, (*_SUBJECT, "input_len", "output_len"))
     ]
     return markdown_table(columns, lines) if lines else ""
 
@@ -101,20 +111,20 @@ def _throughput(rows: Sequence[Found]) -> str:
             f"{own['model']}, {own['dtype']}",
             f"{own['num_requests']}, {own['input_len']} / {own['output_len']}",
             f"{own['total_tok_per_s']:,.0f}",
-            *_beside(own, other, "total_tok_per_s", lambda mine, its: mine / its, "{:,.0f}"),
+            *held_beside(own, other, "total_tok_per_s", lambda mine, its: mine / its, "{:,.0f}"),
             _first_token(own),
             "-" if other is None else _first_token(other),
             f"{own['shares']['full']:.0%}",
-            _links(own, other),
+            links(own, other),
         )
-        for own, other in _pairs(measured, (*_SUBJECT, "num_requests", "concurrency", "input_len", "output_len"))
+        for own, other in pairs(measured, (*_SUBJECT, "num_requests", "concurrency", "input_len", "output_len"))
     ]
     return markdown_table(columns, lines) if lines else ""
 
 
 def _startup(rows: Sequence[Found]) -> str:
     """Return seconds by phase, a line per engine."""
-    measured = latest((row for row in rows if row.get("phases")), _key(("engine", *_SUBJECT)))
+    measured = latest((row for row in rows if row.get("phases")), key_of(("engine", *_SUBJECT)))
     if not measured:
         return ""
     phases = list(dict.fromkeys(phase for row in measured for phase in row["phases"]))
@@ -134,7 +144,9 @@ def _startup(rows: Sequence[Found]) -> str:
 
 def _graph_memory(rows: Sequence[Found]) -> str:
     """Return what all graphs take, a line per engine."""
-    measured = latest((row for row in rows if row.get("gib") is not None), _key(("engine", *_SUBJECT, "max_num_seqs")))
+    measured = latest(
+        (row for row in rows if row.get("gib") is not None), key_of(("engine", *_SUBJECT, "max_num_seqs"))
+    )
     lines = [
         (
             f"{row['engine']} {row['version']}",
@@ -195,7 +207,7 @@ def _attention(rows: Sequence[Found]) -> str:
 
 def _transformers(rows: Sequence[Found]) -> str:
     """Return the pairs that took turns with transformers on the same prompts."""
-    key = _key(("model", "dtype", "name", "batch_size", "input_len", "output_len"))
+    key = key_of(("model", "dtype", "name", "batch_size", "input_len", "output_len"))
     compared = latest((row for row in rows if row.get("speed_ups") and row["engine"] == "legato"), key)
     lines = [
         (
@@ -238,29 +250,6 @@ def _single_engines(rows: Sequence[Found]) -> list[Found]:
     return [row for row in rows if row.file not in others and row.get("engine") in ("legato", "vllm")]
 
 
-def _pairs(rows: Sequence[Found], fields: Sequence[str]) -> list[tuple[Found, Found | None]]:
-    """Return Legato's latest rows, each with vLLM's row of the same case."""
-    key = _key(fields)
-    peers = [row for row in rows if row["engine"] == "vllm"]
-    return [(own, beside(own, peers, key)) for own in latest((r for r in rows if r["engine"] == "legato"), key)]
-
-
-def _key(fields: Sequence[str]) -> Callable[[Found], Hashable]:
-    return lambda row: tuple(row.get(field) for field in fields)
-
-
-def _beside(
-    own: Found, other: Found | None, field: str, ratio: Callable[[float, float], float], form: str
-) -> tuple[str, str]:
-    if other is None:
-        return ("-", "-")
-    return (f"{form.format(other[field])} ({other['version']})", f"{ratio(own[field], other[field]):.2f}")
-
-
 def _first_token(row: Found) -> str:
     summary: dict[str, Any] = row["ttft_ms"]
     return f"{summary['mean']:.0f}, {summary['p99']:.0f}"
-
-
-def _links(own: Found, other: Found | None) -> str:
-    return ", ".join(dict.fromkeys(row.link for row in (own, other) if row is not None))

@@ -83,6 +83,32 @@ def beside(own: Found, others: Sequence[Found], key: Callable[[Found], Hashable]
     return next((other for other in same if other.file == own.file), same[-1] if same else None)
 
 
+def pairs(rows: Sequence[Found], fields: Sequence[str]) -> list[tuple[Found, Found | None]]:
+    """Return Legato's latest rows, each with vLLM's row of the same case."""
+    key = key_of(fields)
+    peers = [row for row in rows if row["engine"] == "vllm"]
+    return [(own, beside(own, peers, key)) for own in latest((r for r in rows if r["engine"] == "legato"), key)]
+
+
+def key_of(fields: Sequence[str]) -> Callable[[Found], Hashable]:
+    """Return what rows are the same case by: these fields."""
+    return lambda row: tuple(row.get(field) for field in fields)
+
+
+def held_beside(
+    own: Found, other: Found | None, field: str, ratio: Callable[[float, float], float], form: str
+) -> tuple[str, str]:
+    """Return two cells: the other's figure with its version, and the ratio of the two."""
+    if other is None:
+        return ("-", "-")
+    return (f"{form.format(other[field])} ({other['version']})", f"{ratio(own[field], other[field]):.2f}")
+
+
+def links(own: Found, other: Found | None) -> str:
+    """Return the links to the files of two rows."""
+    return ", ".join(dict.fromkeys(row.link for row in (own, other) if row is not None))
+
+
 def by_device(rows: Iterable[Found]) -> dict[str, list[Found]]:
     """Return the rows of each device, in order."""
     devices: dict[str, list[Found]] = {}

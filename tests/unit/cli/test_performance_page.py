@@ -61,6 +61,16 @@ def test_the_latest_file_of_a_case_counts(page: Any) -> None:
     assert "[a](" in line
 
 
+def test_rounds_of_drafts_have_a_table_of_their_own_and_are_held_to_plain_steps(page: Any) -> None:
+    rounds = DECODE | {"case": "eagle3-k3-a2.8-b1"}
+    own = LEGATO | rounds | {"tpot_ms": 1.5, "round_ms": 4.25, "acceptance_length": 2.83}
+    text = page(one=[LEGATO | DECODE | {"tpot_ms": 4.0}], two=[own, VLLM | rounds | {"tpot_ms": 3.0}])
+    [line] = lines_of(text, "Speculative decoding")
+    assert "| 1.500 | 3.000 (9.9) | 2.00 | 2.83 | 4.250 | 0.250 | [two](" in line
+    [line] = lines_of(text, "Decode latency")
+    assert "`decode-b1`" in line
+
+
 def test_throughput_is_ahead_where_it_is_larger(page: Any) -> None:
     rows = [LEGATO | LOOP | {"total_tok_per_s": 22000.0}, VLLM | LOOP | {"total_tok_per_s": 17600.0, "shares": None}]
     [line] = lines_of(page(one=rows), "Throughput")
