@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from tuned_tables import PRODUCT_TABLES, Decode, DecodeKey, ProductKey
 
-from legato.kernels import early_start_triton, linear_measured, linear_triton
+from legato.kernels import early_start_triton, linear_measured
 from legato.kernels.linear_tilings import Tiling
 from legato.kernels.paged_attention_measured import DECODES
 
@@ -14,12 +14,12 @@ Tables = Mapping[str, Mapping[ProductKey, Tiling]]
 
 
 class Early(NamedTuple):
-    """How early the kernels of narrow models start."""
+    """Which steps' kernels start early."""
 
     narrow_rows: tuple[int, ...]
-    """Rows of the steps in which they do, rounded up to a power of two."""
-    near_lines: int
-    """Lines of weights that are drawn near meanwhile."""
+    """Rows of the narrow models' steps in which they do, rounded up to a power of two."""
+    wide_rows: tuple[int, ...]
+    """The same of wider models."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,12 +42,12 @@ def present_settings() -> Settings:
 
 def present_early() -> Early:
     """Return how early kernels start now."""
-    return Early(early_start_triton.NARROW_ROWS, linear_triton.NEAR_LINES)
+    return Early(early_start_triton.NARROW_ROWS, early_start_triton.WIDE_ROWS)
 
 
 def set_early(early: Early) -> None:
-    """Let the kernels of narrow models start as ``early`` says."""
-    early_start_triton.NARROW_ROWS, linear_triton.NEAR_LINES = early
+    """Let kernels start as ``early`` says."""
+    early_start_triton.NARROW_ROWS, early_start_triton.WIDE_ROWS = early
 
 
 def apply(settings: Settings) -> None:

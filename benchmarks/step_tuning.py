@@ -1,195 +1,161 @@
-"""Whole decode steps of random models in a CUDA graph, by which changes of the kernels' settings are judged.
+"""The choice of the kernels' settings by whole decode steps.
 
-A kernel that is faster alone may make its neighbours slower: what a step does not gain from is not taken.
+A kernel that is faster alone may make its neighbours slower: what a step does not gain from is not taken. Each part of a
+step is changed by itself, with kernels that start early and once more without.
 """
 
-# ruff: noqa: TID251 (times are taken with CUDA's own events and graphs, not with the engine's)
-import statistics
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from decode_tuning import MODELS as HEADS
-from fused_kernel_checks import WIDTHS, Width, config_of, randomise
-from kernel_settings import Early, Settings, Tables, apply
-from product_checks import DEVICE
+from decode_tuning import Heads
+from fused_kernel_checks import WIDTHS
+from kernel_settings import Early, Settings, apply
 from product_list import PRODUCTS
 from product_tuning import ROW_CLASSES
-from tuned_tables import Decode, DecodeKey
+from random_model import NUM_LAYERS, RandomModel, Timed
+from tuned_tables import Decode, DecodeKey, ProductKey
 
-from legato.attention.backends.triton import TritonBackend
-from legato.attention.protocol import AttentionMetadata
-from legato.attention.setup import AttentionSetup
 from legato.device.facts import DeviceFacts
-from legato.kernels.argmax import argmax
-from legato.kvcache.storage import allocate
-from legato.models.registry import model_class
-from legato.runner.attention_contexts import InlineAttention
+from legato.kernels.early_start_triton import NARROW
+from legato.kernels.linear_tilings import Tiling
 
-NUM_LAYERS = {"smollm2-135m": 30, "llama-3.1-8b": 6}
-"""As many as give no layer its weights or keys from the L2 cache."""
-CONTEXT, BLOCK_SIZE, MAX_MODEL_LEN = 256, 16, 4096
-REPLAYS = 25
-NOT_SLOWER = 1.003
-"""What a table's entries may take longer, which is noise, and be taken."""
+FASTER = 0.997
+"""What a step must at least come to with a change, to take it: less is noise."""
 OTHER_ROUNDING = 0.2
 """By how much logits may differ, relative to their norm, where kernels round otherwise: wrong ones differ by one."""
-FASTER = 0.995
-"""What a way to start early must at least come to, to be taken."""
-LATE = Early(narrow_rows=(), near_lines=0)
-"""Kernels that wait for the end of the one before them."""
+FINALISTS = 4
+NEARLY = 1.2
+"""How much longer than the fastest alone a tiling may take alone, to be tried in a step."""
+WAYS = {
+    "late": Early(narrow_rows=(), wide_rows=()),
+    "early": Early(narrow_rows=ROW_CLASSES, wide_rows=ROW_CLASSES),
+}
+Change = Callable[[Settings], Settings]
+Tilings = Mapping[tuple[str, ProductKey], Sequence[Tiling]]
+"""Of products, by table and key."""
 
 
-class Timed(NamedTuple):
-    """A step."""
-
-    milliseconds: float
-    logits: torch.Tensor
-
-
-class RandomModel:
-    """A model of random weights, with a cache, whose steps can be timed at any number of requests."""
-
-    def __init__(self, width: Width, facts: DeviceFacts) -> None:
-        config = config_of(
-            width,
-            architecture="LlamaForCausalLM",
-            vocab_size=PRODUCTS[width.name][-1].out_size,
-            num_layers=NUM_LAYERS[width.name],
-        )
-        self._model = model_class(config.architecture)(config, torch.bfloat16, DEVICE)
-        randomise(self._model)
-        most = max(ROW_CLASSES)
-        setup = AttentionSetup(
-            model=config,
-            device=facts,
-            dtype="bfloat16",
-            block_size=BLOCK_SIZE,
-            max_model_len=MAX_MODEL_LEN,
-            max_num_seqs=most,
-        )
-        self._backend = TritonBackend(setup)
-        groups = type(self._model).layer_groups(config)
-        self._own_blocks = CONTEXT // BLOCK_SIZE
-        num_blocks = 1 + most * self._own_blocks
-        self._caches = allocate(
-            groups, num_blocks=num_blocks, block_size=BLOCK_SIZE, dtype=torch.bfloat16, device=DEVICE
-        )
-        for cache in self._caches.values():
-            cache.key.normal_()
-            cache.value.normal_()
-
-    def metadata(self, batch: int) -> AttentionMetadata:
-        """Return a decode of one token for each of ``batch`` requests, all of them ``CONTEXT`` tokens long."""
-        table = torch.zeros(batch, MAX_MODEL_LEN // BLOCK_SIZE, dtype=torch.int32, device=DEVICE)
-        own = 1 + torch.arange(batch * self._own_blocks, dtype=torch.int32, device=DEVICE).view(batch, -1)
-        table[:, : self._own_blocks] = own
-        return AttentionMetadata(
-            query_start_loc=torch.arange(batch + 1, dtype=torch.int32, device=DEVICE),
-            seq_lens=torch.full((batch,), CONTEXT, dtype=torch.int32, device=DEVICE),
-            block_table=table,
-            slot_mapping=own[:, -1].long() * BLOCK_SIZE + BLOCK_SIZE - 1,
-            num_tokens=batch,
-            num_reqs=batch,
-            query_len=1,
-            max_query_len=1,
-            key_ints={},
-        )
-
-    def step(self, token_ids: torch.Tensor, metadata: AttentionMetadata) -> torch.Tensor:
-        """Find the next tokens; return the logits."""
-        context = InlineAttention(self._backend, self._caches, metadata)
-        hidden = self._model(token_ids, metadata.seq_lens.long() - 1, context)
-        logits = self._model.compute_logits(hidden)
-        argmax(logits)
-        return logits
-
-    def time(self, batch: int) -> Timed:
-        """Return the median time of a step's graph, and what its last replay found."""
-        metadata, token_ids = self.metadata(batch), torch.arange(batch, device=DEVICE)
-        self.step(token_ids, metadata)  # compiles
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            logits = self.step(token_ids, metadata)
-        times = []
-        for _ in range(REPLAYS):
-            begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            begin.record()
-            graph.replay()
-            end.record()
-            end.synchronize()
-            times.append(begin.elapsed_time(end))
-        return Timed(statistics.median(times[REPLAYS // 5 :]), logits.clone())
-
-
-def of_rows(tables: Tables, model: str, num_rows: int) -> Tables:
-    """Return the entries of ``tables`` that a step of ``model`` with ``num_rows`` looks up."""
-    shapes = {(one.table_name, one.out_size, one.in_size) for one in PRODUCTS[model]}
+def finalists(products: Iterable[Mapping[str, Any]]) -> dict[tuple[str, ProductKey], list[Tiling]]:
+    """Return the tilings worth trying in steps, by the rows of :func:`product_tuning.tune_product`."""
     return {
-        name: {key: tiling for key, tiling in table.items() if key[0] == num_rows and (name, *key[1:]) in shapes}
-        for name, table in tables.items()
+        (row["table"], row["key"]): [Tiling(*tried[:-1]) for tried in row["tried"] if tried[-1] <= NEARLY * fastest][
+            :FINALISTS
+        ]
+        for row in products
+        for fastest in [min((tried[-1] for tried in row["tried"]), default=0.0)]
     }
 
 
-def with_rows(settings: Settings, tables: Tables, model: str, num_rows: int) -> Settings:
-    """Return ``settings`` in which a step of ``model`` with ``num_rows`` looks up what it does in ``tables``."""
-    gone, new = of_rows(settings.tables, model, num_rows), of_rows(tables, model, num_rows)
-    changed = {
-        name: {key: tiling for key, tiling in table.items() if key not in gone[name]} | dict(new[name])
-        for name, table in settings.tables.items()
-    }
-    return replace(settings, tables=changed)
+def with_tiling(settings: Settings, table: str, key: ProductKey, tiling: Tiling | None) -> Settings:
+    """Return ``settings`` in which a product is tiled so; None: left to torch."""
+    others = {other: one for other, one in settings.tables[table].items() if other != key}
+    tiled = others if tiling is None else others | {key: tiling}
+    return replace(settings, tables={**settings.tables, table: tiled})
 
 
-def with_decode(settings: Settings, decodes: Mapping[DecodeKey, Decode], key: DecodeKey) -> Settings:
-    """Return ``settings`` in which decodes of ``key`` are done as in ``decodes``: by the rules if not in it."""
-    others = {other: decode for other, decode in settings.decodes.items() if other != key}
-    return replace(settings, decodes=others | ({key: decodes[key]} if key in decodes else {}))
+def with_decode(settings: Settings, key: DecodeKey, decode: Decode | None) -> Settings:
+    """Return ``settings`` in which decodes of ``key`` are done so; None: by the rules."""
+    others = {other: one for other, one in settings.decodes.items() if other != key}
+    return replace(settings, decodes=others if decode is None else others | {key: decode})
 
 
-def judge_steps(before: Settings, tuned: Settings, early: Early, facts: DeviceFacts) -> Iterator[dict[str, Any]]:
-    """Yield a row for each model and number of rows: a step's time as it was and with each change that it gains from.
-
-    The row's ``settings`` are ``tuned`` without the changes that did not pay, those of the last row without all those.
-    """
-    heads = {one.model: one for one in HEADS}
+def undecided(tuned: Settings, before: Settings) -> Settings:
+    """Return ``tuned`` with all that steps decide as it was ``before``."""
     settings = tuned
     for model in NUM_LAYERS:
+        heads = heads_of(model)
         for num_rows in ROW_CLASSES:
-            settings = with_rows(settings, before.tables, model, num_rows)
-            settings = with_decode(settings, before.decodes, heads[model].key(num_rows))
+            settings = with_decode(settings, heads.key(num_rows), before.decodes.get(heads.key(num_rows)))
+            for product in PRODUCTS[model]:
+                key = (num_rows, product.out_size, product.in_size)
+                settings = with_tiling(settings, product.table_name, key, before.tables[product.table_name].get(key))
+    return settings
+
+
+def heads_of(model: str) -> Heads:
+    """Return what decodes of ``model`` look like."""
+    return next(heads for heads in HEADS if heads.model == model)
+
+
+def changes(
+    model: str, num_rows: int, tilings: Tilings, decodes: Mapping[DecodeKey, Decode]
+) -> dict[str, list[Change]]:
+    """Return what may be changed in a step, by the part that it changes."""
+    key = heads_of(model).key(num_rows)
+    parts: dict[str, list[Change]] = {"decode": [partial(with_decode, key=key, decode=decodes.get(key))]}
+    for product in PRODUCTS[model]:
+        place = product.table_name, (num_rows, product.out_size, product.in_size)
+        parts[product.name] = [
+            partial(with_tiling, table=place[0], key=place[1], tiling=tiling)
+            for tiling in (*tilings.get(place, ()), None)
+        ]
+    return parts
+
+
+@dataclass(slots=True)
+class Descent:
+    """What became of a step that took one change after the other."""
+
+    settings: Settings
+    first: Timed
+    best: Timed
+    taken: list[str] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+
+
+def descend(model: RandomModel, settings: Settings, parts: Mapping[str, Sequence[Change]], num_rows: int) -> Descent:
+    """Change one part after the other where that makes the step faster."""
+    first = timed(model, settings, num_rows)
+    found = Descent(settings, first, first)
+    for name, ways in parts.items():
+        for change in ways:
+            trial = change(found.settings)
+            if trial == found.settings:
+                continue
+            one = timed(model, trial, num_rows)
+            difference = relative_difference(one.logits, first.logits)
+            if not difference < OTHER_ROUNDING:
+                found.wrong.append(f"{name}, {num_rows} rows: {difference:.3f}")
+            elif one.milliseconds <= found.best.milliseconds * FASTER:
+                found.settings, found.best = trial, one
+                found.taken = [*(taken for taken in found.taken if taken != name), name]
+    return found
+
+
+def tune_steps(
+    before: Settings, tilings: Tilings, decodes: Mapping[DecodeKey, Decode], facts: DeviceFacts
+) -> Iterator[dict[str, Any]]:
+    """Yield a row for each model and number of rows: a step's times, and the ``settings`` so far."""
+    settings = before
     for width in WIDTHS[: len(NUM_LAYERS)]:
         model = RandomModel(width, facts)
+        rows_field = "narrow_rows" if width.hidden <= NARROW else "wide_rows"
         for num_rows in ROW_CLASSES:
-            key = heads[width.name].key(num_rows)
-            best = timed(model, settings, num_rows)
-            row: dict[str, Any] = {"model": width.name, "rows": num_rows, "before_ms": best.milliseconds}
-            row |= {"taken": [], "wrong": []}
-            changes = {
-                "decode": partial(with_decode, decodes=tuned.decodes, key=key),
-                "tilings": partial(with_rows, tables=tuned.tables, model=width.name, num_rows=num_rows),
+            present = timed(model, before, num_rows)
+            parts = changes(width.name, num_rows, tilings, decodes)
+            ends = {way: descend(model, replace(settings, early=early), parts, num_rows) for way, early in WAYS.items()}
+            late, early = ends["late"], ends["early"]
+            wrong = late.wrong + early.wrong
+            if not torch.equal(late.first.logits, early.first.logits):  # the same kernels in the same order
+                wrong.append(f"early, {num_rows} rows")
+            pays = early.best.milliseconds <= late.best.milliseconds * FASTER
+            those = set(getattr(settings.early, rows_field)) - {num_rows} | ({num_rows} if pays else set())
+            chosen = early if pays else late
+            settings = replace(chosen.settings, early=settings.early._replace(**{rows_field: tuple(sorted(those))}))
+            yield {
+                "model": width.name,
+                "rows": num_rows,
+                "before_ms": present.milliseconds,
+                **{f"{way}_ms": end.best.milliseconds for way, end in ends.items()},
+                "early": pays,
+                "taken": chosen.taken,
+                "wrong": [f"{width.name}, {one}" for one in wrong],
+                "settings": settings,
             }
-            for name, change in changes.items():
-                trial = change(settings)
-                if trial == settings:
-                    continue
-                found = timed(model, trial, num_rows)
-                row[f"{name}_ms"] = found.milliseconds
-                row[f"{name}_difference"] = difference = relative_difference(found.logits, best.logits)
-                if not difference < OTHER_ROUNDING:
-                    row["wrong"].append(f"{name}, {width.name}, {num_rows} rows: {difference:.3f}")
-                elif found.milliseconds <= best.milliseconds * NOT_SLOWER:
-                    settings, best = trial, found
-                    row["taken"].append(name)
-            for name, one in (("late", LATE), ("early", early), ("early_only", early._replace(near_lines=0))):
-                found = timed(model, replace(settings, early=one), num_rows)
-                row[f"{name}_ms"] = found.milliseconds
-                if not torch.equal(found.logits, best.logits):  # the same kernels in the same order
-                    row["wrong"].append(f"{name}, {width.name}, {num_rows} rows")
-            yield row | {"ms": best.milliseconds, "settings": settings}
         del model
 
 
@@ -202,17 +168,3 @@ def timed(model: RandomModel, settings: Settings, num_rows: int) -> Timed:
 def relative_difference(found: torch.Tensor, expected: torch.Tensor) -> float:
     """Return ‖found - expected‖ / ‖expected‖."""
     return ((found.float() - expected.float()).norm() / expected.float().norm()).item()
-
-
-def choose_early(rows: list[dict[str, Any]], present: Early, early: Early) -> Early:
-    """Return how early the kernels of narrow models are to start, by the steps' times of one such model.
-
-    In steps of those rows that it makes faster without changing what they find; of rows not measured, as they do now.
-    """
-    near_lines = early.near_lines
-    if sum(row["early_only_ms"] for row in rows) < sum(row["early_ms"] for row in rows) * FASTER:
-        near_lines = 0
-    name = "early_ms" if near_lines else "early_only_ms"
-    faster = {row["rows"] for row in rows if not row["wrong"] and row[name] < row["late_ms"] * FASTER}
-    unknown = set(present.narrow_rows) - {row["rows"] for row in rows}
-    return Early(tuple(sorted(faster | unknown)), near_lines)

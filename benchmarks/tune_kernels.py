@@ -3,9 +3,9 @@
     PYTHONPATH=src python benchmarks/tune_kernels.py [--stages products,decodes,steps] [--output FILE.json]
 
 Products of few rows, then decodes: every candidate is checked against float32 and timed inside a CUDA graph. Then whole
-steps of random models: a change that makes a step slower is taken back, and kernels of narrow models start early where
-that makes a step faster. Each stage writes the sources of ``src/legato/kernels`` that it decides, so that what is known
-is kept if a later one ends early. Exits with 1 if any result was wrong; wrong candidates are not taken.
+steps of random models: of the best of each, a step takes what makes it faster, and its kernels start early where that
+does. Each stage writes the sources of ``src/legato/kernels`` that it decides, so that what is known is kept if a later
+one ends early. Exits with 1 if any result was wrong; wrong candidates are not taken.
 """
 
 # ruff: noqa: TID251 (as in all that is timed with CUDA's own events and graphs)
@@ -13,28 +13,26 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import decode_tuning
+import step_tuning
 import torch
 from compile_ahead import Compiler
-from kernel_settings import Early, Settings, present_settings, set_early
+from kernel_settings import Settings, present_settings, set_early
 from product_checks import DEVICE
 from product_list import PRODUCTS
 from product_tuning import ROW_CLASSES, compilation, compilations, tune_product
-from step_tuning import LATE, choose_early, judge_steps
 from tuned_tables import PRODUCT_TABLES, decodes_source, merged, products_source, with_constants
 
 from legato.device.facts import DeviceFacts
 from legato.device.registry import open_device
 
 STAGES = ("products", "decodes", "steps")
-EARLY = Early(narrow_rows=ROW_CLASSES, near_lines=32)
-"""What is tried; products are tuned with it."""
 Report = dict[str, Any]
 
 
@@ -80,43 +78,42 @@ def tune_decodes(before: Settings, facts: DeviceFacts, report: Report) -> Settin
 
 
 def tune_steps(before: Settings, tuned: Settings, facts: DeviceFacts, report: Report) -> Settings:
-    """Keep what makes whole steps faster; return the settings with it."""
+    """Take what makes whole steps faster; return the settings with it, and all else as ``tuned``."""
     rows = report["steps"] = []
-    settings = before
-    for row in judge_steps(before, tuned, EARLY, facts):
+    tilings = step_tuning.finalists(report.get("products", ()))
+    settings = start = step_tuning.undecided(tuned, before)
+    for row in step_tuning.tune_steps(start, tilings, tuned.decodes, facts):
         settings = row.pop("settings")
         rows.append(row)
         took = ", ".join(row["taken"]) or "nothing"
-        starts = ", ".join(f"{name} {row[f'{name}_ms']:.4f}" for name in ("late", "early", "early_only"))
-        print(f"{row['model']:<14}{row['rows']:>3} {row['before_ms']:.4f} -> {row['ms']:.4f} ms ({took}), {starts}")
-    narrow = [row for row in rows if row["model"].startswith("smollm2")]
-    early = choose_early(narrow, before.early, EARLY)
-    print(f"early: {early}")
-    return Settings(tables=settings.tables, decodes=settings.decodes, early=early)
+        print(f"{row['model']:<14}{row['rows']:>3} {row['before_ms']:.4f} -> late {row['late_ms']:.4f}, "
+              f"early {row['early_ms']:.4f} ms ({took})", flush=True)  # fmt: skip
+    print(settings.early)
+    return settings
 
 
-def step_kernels(before: Settings, tuned: Settings, facts: DeviceFacts) -> list[Callable[[], object]]:
-    """Return the launches of products and decodes that whole steps will make with these settings."""
-    launches = [
-        partial(compilation, product, key[0], tiling)
-        for settings in (before, tuned)
-        for model in ("smollm2-135m", "llama-3.1-8b")
-        for product in PRODUCTS[model]
-        for key, tiling in settings.tables[product.table_name].items()
-        if key[1:] == (product.out_size, product.in_size)
-    ]
-    return launches + list(decode_tuning.compilations_of(tuned.decodes, facts.num_multiprocessors))
+def step_kernels(
+    before: Settings, tuned: Settings, facts: DeviceFacts, report: Report
+) -> Iterator[Callable[[], object]]:
+    """Yield the launches of products and decodes that whole steps will try."""
+    tilings = step_tuning.finalists(report.get("products", ()))
+    for model in step_tuning.NUM_LAYERS:
+        for product in PRODUCTS[model]:
+            for num_rows in ROW_CLASSES:
+                key = (num_rows, product.out_size, product.in_size)
+                present = before.tables[product.table_name].get(key)
+                for tiling in {present, *tilings.get((product.table_name, key), ())} - {None}:
+                    yield partial(compilation, product, num_rows, tiling)
+    yield from decode_tuning.compilations_of(tuned.decodes, facts.num_multiprocessors)
 
 
 def write(settings: Settings, folder: Path, measured_on: str) -> None:
     """Write the kernels' tables and constants."""
     (folder / "linear_measured.py").write_text(products_source(settings.tables, measured_on))
     (folder / "paged_attention_measured.py").write_text(decodes_source(settings.decodes, measured_on))
-    for name, constants in (
-        ("early_start_triton.py", {"NARROW_ROWS": settings.early.narrow_rows}),
-        ("linear_triton.py", {"NEAR_LINES": settings.early.near_lines}),
-    ):
-        (folder / name).write_text(with_constants((folder / name).read_text(), constants))
+    early = folder / "early_start_triton.py"
+    rows = {"NARROW_ROWS": settings.early.narrow_rows, "WIDE_ROWS": settings.early.wide_rows}
+    early.write_text(with_constants(early.read_text(), rows))
 
 
 def main() -> int:
@@ -144,19 +141,18 @@ def main() -> int:
             options.output.parent.mkdir(parents=True, exist_ok=True)
             options.output.write_text(json.dumps(report, indent=1, default=str) + "\n")
 
-    set_early(EARLY)
+    set_early(step_tuning.WAYS["early"])
     if "products" in stages:
         launches = [launch for those in PRODUCTS.values() for product in those for launch in compilations(product)]
-        compiler.compile(launches, [EARLY])
+        compiler.compile(launches, [step_tuning.WAYS["early"]])
         settings = tune_products(settings, report)
         finish("products")
     if "decodes" in stages:
-        compiler.compile(decode_tuning.compilations(facts.num_multiprocessors), [EARLY])
+        compiler.compile(decode_tuning.compilations(facts.num_multiprocessors), [step_tuning.WAYS["early"]])
         settings = tune_decodes(settings, facts, report)
         finish("decodes")
     if "steps" in stages:
-        ways = [LATE, EARLY, EARLY._replace(near_lines=0)]
-        compiler.compile(step_kernels(before, settings, facts), ways)
+        compiler.compile(step_kernels(before, settings, facts, report), step_tuning.WAYS.values())
         settings = tune_steps(before, settings, facts, report)
         finish("steps")
     compiler.close()

@@ -171,8 +171,9 @@ def main() -> None:
         for kernel in vars(module).values():
             if isinstance(kernel, triton.JITFunction) and kernel.__name__.endswith("_kernel"):
                 kernel.run = functools.partial(compile_only, kernel.run, compiled)
-    early_start_triton.NARROW = 0  # all are as wide as any
-    for early_start_triton.MAX_ROWS in (0, 1 << 20):
+    every = tuple(1 << exponent for exponent in range(20))
+    for rows in ((), every):
+        early_start_triton.NARROW_ROWS = early_start_triton.WIDE_ROWS = rows
         for name, case in cases():
             case()
             waits = compiled[-1].asm["ptx"].count("griddepcontrol.wait")
