@@ -1,7 +1,7 @@
 """The choice of the kernels' settings by whole decode steps.
 
-A kernel that is faster alone may make its neighbours slower: what a step does not gain from is not taken. Each part of a
-step is changed by itself, with kernels that start early and once more without.
+A kernel that is faster alone may make its neighbours slower: what a step does not gain from is not taken. Each part of
+a step is changed by itself, with kernels that start early and once more without.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
