@@ -12,7 +12,7 @@ import httpx
 from fault_setting import Findings, Setting, Wire, answers_as_before, dropped, eventually, post, status_of, wire
 from served import Server, metric, open_files, resident_mib
 
-GET = b"GET /health HTTP/1.1\r\nHost: a\r\n"
+GET = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
 SPARE_FILES = 8
 
 
@@ -45,7 +45,7 @@ async def slow_readers(setting: Setting) -> Findings:
 async def half_open_connections(setting: Setting) -> Findings:
     """Clients connect and say nothing, or half a head, or half a body, or half of a second request, and wait."""
     found, each, patience = Findings(), setting.size(200, 10), setting.client_timeout_s
-    started = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n" + b'{"prompt": '
+    started = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n" + b'{"prompt": '
     beginnings = [b"", GET, started, GET + b"\r\n" + GET]
     with setting.serving("--client-timeout-s", str(patience)) as server:
         files = open_files(server.pid)

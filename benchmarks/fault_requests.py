@@ -10,8 +10,8 @@ from fault_setting import Findings, Setting, Wire, answers_as_before, dropped, l
 from served import resident_mib
 
 PART = b"a" * (1 << 16)
-GET = b"GET /health HTTP/1.1\r\nHost: a\r\n"
-POST = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\n"
+GET = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
+POST = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
 MIB = 1 << 20
 SETTLE_S = 3.0
 
@@ -89,18 +89,18 @@ async def invalid_text(setting: Setting) -> Findings:
     cases = {
         "body": (POST + b"Content-Length: %d\r\n\r\n" % len(body) + body, 400),
         "a lone surrogate": (POST + b'Content-Length: 20\r\n\r\n{"prompt": "\\ud800"}', 400),
-        "path": (b"GET /v1/models/\xff\xfe HTTP/1.1\r\nHost: a\r\n\r\n", 400),
-        "path, escaped": (b"GET /v1/models/%ff%fe HTTP/1.1\r\nHost: a\r\n\r\n", 404),
-        "query": (b"GET /debug/steps?n=%ff HTTP/1.1\r\nHost: a\r\n\r\n", 400),
+        "path": (b"GET /v1/models/\xff\xfe HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
+        "path, escaped": (b"GET /v1/models/%ff%fe HTTP/1.1\r\nHost: localhost\r\n\r\n", 404),
+        "query": (b"GET /debug/steps?n=%ff HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
         "header": (GET + b"A: \xff\xfe\r\n\r\n", 200),
-        "key": (b"GET /v1/models HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer \xff\r\n\r\n", 401),
+        "key": (b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer \xff\r\n\r\n", 401),
     }
     with setting.serving("--api-key", "a key") as server:
         for name, (sent, expected) in cases.items():
             with_key = (
                 sent
                 if name in ("key", "header")
-                else sent.replace(b"Host: a\r\n", b"Host: a\r\nAuthorization: Bearer a key\r\n", 1)
+                else sent.replace(b"Host: localhost\r\n", b"Host: localhost\r\nAuthorization: Bearer a key\r\n", 1)
             )
             async with wire(server.url) as one:
                 await one.send(with_key)

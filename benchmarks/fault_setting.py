@@ -136,7 +136,9 @@ async def wire(url: str, *, receive_bytes: int | None = None) -> AsyncIterator[W
 def post(path: str, body: dict[str, Any]) -> bytes:
     """Return the bytes of a POST request."""
     content = json.dumps(body).encode()
-    return b"POST %s HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % (path.encode(), len(content)) + content
+    return (
+        b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % (path.encode(), len(content)) + content
+    )
 
 
 def status_of(received: bytes) -> int:

@@ -9,6 +9,7 @@ import pytest
 from source_tree import TREES, files_that_name, names_read
 
 from legato.config.server import ServerOptions
+from legato.server.hosts import hosts_of
 from legato.server.listener import bound_socket
 from legato.server.openapi import BODIES
 
@@ -79,8 +80,13 @@ def test_the_key_is_compared_in_constant_time_and_in_no_other_way() -> None:
     assert len([node for node in reads if isinstance(node.ctx, ast.Load)]) == 1
     assert {file for file in files_that_name("options.api_key") if file.startswith("server/")} <= {
         "server/app.py",
+        "server/hosts.py",
         "server/openapi.py",
     }
+
+
+def test_a_server_without_a_key_answers_to_no_name_that_another_can_make_its_own() -> None:
+    assert hosts_of(ServerOptions(), "127.0.0.1") == {"localhost", "127.0.0.1", "::1"}
 
 
 def test_no_other_origin_is_let_in() -> None:

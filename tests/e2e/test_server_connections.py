@@ -10,7 +10,7 @@ import pytest
 from scripted_core import MAX_MODEL_LEN
 from server_process import eventually, running_server
 
-GET = b"GET /health HTTP/1.1\r\nHost: a\r\n"
+GET = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
 TIMEOUT_S = 0.8
 
 
@@ -74,7 +74,7 @@ def refusal(received):
         b"",
         b"\r\n",
         GET,
-        b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n" + b'{"prompt": ',
+        b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n" + b'{"prompt": ',
         GET + b"\r\n" + GET,
     ],
     ids=["nothing", "an empty line", "half a head", "half a body", "half a second head"],
@@ -103,7 +103,7 @@ def test_empty_lines_do_not_keep_an_idle_connection_for_ever(connect):
 def test_a_client_that_sends_its_body_slowly_but_steadily_is_served(connect):
     body = json.dumps({"prompt": "abc", "max_tokens": 2}).encode()
     connection = connect()
-    connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(body))
+    connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body))
     for start in range(0, len(body), 5):
         connection.sendall(body[start : start + 5])
         time.sleep(TIMEOUT_S / 6)
@@ -113,7 +113,7 @@ def test_a_client_that_sends_its_body_slowly_but_steadily_is_served(connect):
 @pytest.mark.parametrize("kind", ["one header", "many headers", "a path", "behind a body"])
 def test_headers_without_end_are_refused(strict_server, connect, kind):
     before = dropped(strict_server, "large_head")
-    chunked = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n"
+    chunked = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n"
     start = {"one header": GET + b"A: ", "many headers": GET, "a path": b"GET /", "behind a body": chunked}[kind]
     line = b"a: b\r\n" if kind in ("many headers", "behind a body") else b"aaaaaa"
     connection = connect()
@@ -169,7 +169,7 @@ def ask_for_much(connection):
     """Ask for an answer of several megabytes."""
     body = {"prompt": "a", "max_tokens": MAX_MODEL_LEN - 1, "n": 16, "logprobs": 20, "stream": True, "seed": 1}
     content = json.dumps(body | {"ignore_eos": True}).encode()
-    connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(content))
+    connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(content))
     connection.sendall(content)
 
 

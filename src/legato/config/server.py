@@ -18,6 +18,13 @@ class ServerOptions:
         "Key that requests must bring as 'Authorization: Bearer KEY'; open without it: /health, the live page's files.",
         panel=SERVER,
     )
+    allowed_hosts: tuple[str, ...] = option(
+        (),
+        "Names, besides its own, by which requests may ask for the server in 'Host'; separated by commas, or given "
+        "again. *.example.com: all under it; *: any, as without this option where there is a key or --host is 0.0.0.0.",
+        metavar="NAMES",
+        panel=SERVER,
+    )
     ui: bool = option(True, "Serve the live page at /ui.", panel=SERVER)
     tool_call_parser: str = option(
         "auto",

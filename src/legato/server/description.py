@@ -14,14 +14,14 @@ REFERENCE = "#/components/schemas/{name}"
 REFUSALS = {
     400: "The request is at fault; `param` names the field.",
     401: "The API key is missing or wrong.",
-    403: "A page of another site asks.",
+    403: "A page of another site asks, or the host that is asked for is not this server.",
     404: "There is no such model.",
     408: "The body did not come in time.",
     413: "The body is larger than the server takes.",
     431: "The headers are longer than the server takes.",
     503: "The server is full, or its engine has ended.",
 }
-BODY_REFUSALS = (400, 403, 404, 408, 413, 503)
+BODY_REFUSALS = (400, 404, 408, 413, 503)
 """Of routes that take a body."""
 
 Responses = dict[int | str, dict[str, Any]]

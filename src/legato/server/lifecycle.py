@@ -29,6 +29,7 @@ from legato.engine.engine_client import DEFAULT_FACTORY
 from legato.observability.request_spans import check_collector
 from legato.server.app import create_app
 from legato.server.connection import Connection, ConnectionLimits, Dropped, keep_checking
+from legato.server.hosts import RefuseOtherHosts, hosts_of
 from legato.server.listener import allowed_connections, bound_socket, listen, url_of
 from legato.server.live import Broadcaster
 from legato.server.state import ServerState
@@ -49,22 +50,26 @@ logger = logging.getLogger("legato.server")
 def serve(options: EngineOptions, server: ServerOptions, *, factory: str = DEFAULT_FACTORY) -> int:
     """Serve until told to end; return the exit code.
 
-    Raises ConfigError where the address cannot be had, and whatever error the engine was refused with.
+    Raises ConfigError for an address that cannot be had and a host's name that is none, and what refused the engine.
     """
     if server.otlp_endpoint is not None:
         check_collector(server.otlp_endpoint)
     logging.basicConfig(level=server.log_level.upper(), format=LOG_FORMAT)
     with bound_socket(server) as listener, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_Lifecycle(options, server, listener).run(factory))
+        hosts = hosts_of(server, listener.getsockname()[0])
+        return runner.run(_Lifecycle(options, server, listener, hosts).run(factory))
 
 
 class _Lifecycle:
     """One server from start to end."""
 
-    def __init__(self, options: EngineOptions, server: ServerOptions, listener: socket.socket) -> None:
+    def __init__(
+        self, options: EngineOptions, server: ServerOptions, listener: socket.socket, hosts: frozenset[str] | None
+    ) -> None:
         self._engine_options = options
         self._options = server
         self._listener = listener
+        self._hosts = hosts
         self._signals = 0
         self._told_to_end = asyncio.Event()
         self._http: _Http | None = None
@@ -85,6 +90,8 @@ class _Lifecycle:
 
     async def _serve(self, llm: AsyncLLM) -> int:
         app = create_app(llm, self._options)
+        if self._hosts is not None:
+            app.add_middleware(RefuseOtherHosts, hosts=self._hosts)
         gc.collect()
         gc.freeze()  # a collection between two tokens need not look through all that the server is made of
         state: ServerState = app.state.legato

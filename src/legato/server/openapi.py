@@ -60,7 +60,7 @@ def document(routes: list[BaseRoute], *, keyed: bool) -> dict[str, Any]:
             operation["responses"].pop("422", None)  # FastAPI's own; here it is a 400
             locked = keyed and path not in OPEN_PATHS
             operation["security"] = [{"key": []}] if locked else []
-            refusals = refused(401, 431) if locked else refused(431)
+            refusals = refused(401, 403, 431) if locked else refused(403, 431)
             operation["responses"] |= {str(status): told for status, told in refusals.items()}
     if keyed:
         components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}

@@ -27,14 +27,14 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """Where it is written."""
 
 
-@router.post("/start_profile", responses=answers(Profile, 400, 403, 503))
+@router.post("/start_profile", responses=answers(Profile, 400, 503))
 async def start_profile(state: State) -> Response:
     """Begin to record the engine's operations and kernels."""
     await state.llm.start_profile()
     return _told(Profile(status="recording"))
 
 
-@router.post("/stop_profile", responses=answers(Profile, 400, 403, 503))
+@router.post("/stop_profile", responses=answers(Profile, 400, 503))
 async def stop_profile(state: State) -> Response:
     """End the recording; the answer names the file, which is whole by then."""
     assert state.options.profile_dir is not None, "the route exists only where there is a folder"
