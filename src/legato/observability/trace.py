@@ -1,19 +1,23 @@
 """A timeline of steps, as Perfetto and chrome://tracing read it. Owns spans and their file; off, it costs nothing.
 
 The form is the JSON array of the Trace Event Format: complete events (``ph`` X) in microseconds, nested by time. The
-file is a whole JSON value after every step, so that it can be read while the engine runs and after it was killed.
+file is a whole JSON value after every step, so that it can be read while the engine runs and after it was killed. Where
+no more can be written, as on a full disk, tracing ends and the engine goes on.
 """
 
 import json
+import logging
 import os
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 from weakref import WeakValueDictionary
 
 _END = b"\n]\n"
+
+logger = logging.getLogger("legato.trace")
 
 
 class Ranges(Protocol):
@@ -100,8 +104,9 @@ class TraceFile:
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
+        self._path = path
         self._file = path.open("wb", buffering=0)
-        self._file.write(b"[" + _END)
+        self._write(b"[" + _END, 0)
         self._length = 1
         self._num_tracks = 0
 
@@ -127,12 +132,36 @@ class TraceFile:
         return self._num_tracks
 
     def append(self, events: list[dict[str, Any]]) -> None:
-        """Write events, and the end of the array behind them."""
+        """Write events, and the end of the array behind them; nothing more once that has failed."""
+        if self._file.closed:
+            return
         separator = b"\n" if self._length == 1 else b",\n"
         text = separator + b",\n".join(json.dumps(event, separators=(",", ":")).encode() for event in events)
-        self._file.seek(self._length)
-        self._file.write(text + _END)
-        self._length += len(text)
+        try:
+            self._write(text + _END, self._length)
+        except OSError as error:
+            self._stop(error)
+        else:
+            self._length += len(text)
+
+    def _write(self, data: bytes, offset: int) -> None:
+        while data:  # a disk that is nearly full takes a part
+            written = os.pwrite(self._file.fileno(), data, offset)
+            data, offset = data[written:], offset + written
+
+    def _stop(self, error: OSError) -> None:
+        """Leave a whole file, as it was before the events that it has no room for, and say so."""
+        with suppress(OSError):  # there was room for as much before
+            self._write(_END, self._length)
+            self._file.truncate(self._length + len(_END))
+        with suppress(OSError):
+            self._file.close()  # whoever deletes the file has its room back
+        logger.warning(
+            "tracing has stopped after %d bytes, the engine goes on: %s: %s",
+            self._length + len(_END),
+            self._path,
+            error.strerror or error,
+        )
 
 
 class StepTrace:

@@ -1,6 +1,10 @@
 """A trace is whole JSON at any time, its spans nest, and every step says what it ran as and why."""
 
 import json
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +14,7 @@ from tiny_engine import build, options, request, run, write_config
 from legato.engine.bootstrap import build_engine
 from legato.errors import ConfigError
 from legato.observability.reasons import Reason
-from legato.observability.trace import NO_TRACE, StepTrace
+from legato.observability.trace import NO_TRACE, StepTrace, TraceFile
 
 PARTS = {"schedule", "plan", "prepare", "sample", "wait", "commit"}
 
@@ -99,8 +103,6 @@ def test_engines_of_one_process_share_a_file_on_tracks_of_their_own(folder: Path
 
 
 def test_a_step_that_fails_leaves_a_whole_file(tmp_path: Path) -> None:
-    from legato.observability.trace import TraceFile
-
     path = tmp_path / "trace.json"
     trace = StepTrace("failing", TraceFile.at(path))
     with pytest.raises(ZeroDivisionError), trace.step(), trace.span("prepare"):
@@ -133,6 +135,50 @@ def test_without_the_option_nothing_is_traced_and_nvtx_is_nothing_on_a_cpu(folde
     assert build(folder, graph_policy="none", nvtx=True)._trace is NO_TRACE
 
 
+@contextmanager
+def no_file_longer_than(size: int) -> Iterator[None]:
+    """Have the system refuse to write beyond ``size`` bytes of a file; what lies before it is written."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_full_disk_ends_the_trace_with_one_warning_and_not_the_engine(
+    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "trace.json"
+    core = build(folder, trace=str(path), graph_policy="none")
+    written = path.stat().st_size
+    full = os.open("/dev/full", os.O_WRONLY)
+    os.dup2(full, TraceFile.at(path)._file.fileno())
+    os.close(full)
+    updates = run(core, [request("a", [1, 2, 3], max_tokens=5)])
+    assert len(updates["a"].token_ids) == 5
+    [warning] = caplog.messages
+    assert warning == (
+        f"tracing has stopped after {written} bytes, the engine goes on: {path}: No space left on device"
+    )
+
+
+def test_what_a_disk_took_of_a_step_before_it_was_full_is_taken_back(
+    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "trace.json"
+    core = build(folder, trace=str(path), graph_policy="none")
+    run(core, [request("a", [1, 2, 3], max_tokens=2)])
+    before = path.read_bytes()
+    with no_file_longer_than(len(before) + 100):
+        run(core, [request("b", [1, 2, 3], max_tokens=2)])
+    run(core, [request("c", [1, 2, 3], max_tokens=2)])
+    assert path.read_bytes() == before
+    assert [f"after {len(before)} bytes" in message for message in caplog.messages] == [True]
+
+
 def test_a_file_that_cannot_be_written_is_refused_before_anything_is_built(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="trace cannot be written"):
         build_engine(options(folder, trace=str(tmp_path)))
+    with pytest.raises(ConfigError, match="No space left on device"):
+        build_engine(options(folder, trace="/dev/full"))
