@@ -2,7 +2,6 @@
 
 import time
 import uuid
-from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request
@@ -13,14 +12,11 @@ from legato.flow.request_output import CompletionOutput
 from legato.flow.request_update import FinishReason
 from legato.server.answer import Choice
 from legato.server.body import body_of
-from legato.server.conversation import conversation
+from legato.server.chat_job import ChatJob, chat_job
 from legato.server.description import BODY_REFUSALS, answers, takes
-from legato.server.errors import ApiError
 from legato.server.generation import respond
-from legato.server.job import job_of
 from legato.server.logprobs import chat_logprobs, prompt_logprobs
 from legato.server.message import MessageReader
-from legato.server.params import chat_params
 from legato.server.requests import ChatBody
 from legato.server.responses import (
     Chat,
@@ -32,8 +28,8 @@ from legato.server.responses import (
     ChatLogprobs,
     Usage,
 )
+from legato.server.sse import error_event, event, last_events
 from legato.server.state import ServerState, state_of
-from legato.server.tools import ToolUse, tool_use
 
 router = APIRouter()
 
@@ -49,50 +45,40 @@ async def chat(
     state: Annotated[ServerState, Depends(state_of)],
 ) -> Response:
     """Continue a conversation."""
-    tools = tool_use(body, state.style)
-    prompt = conversation(
-        body.messages,
-        add_generation_prompt=body.add_generation_prompt,
-        template_variables=body.chat_template_kwargs,
-        tools=tools,
-    )
-    params = chat_params(body, max_logprobs=state.llm.config.max_logprobs)
-    if tools.guide is not None:
-        if params.guided is not None:
-            raise ApiError(400, "tool_choice: a call that must be made has its own form", param=params.guided.param)
-        params = replace(params, guided=tools.guide)
-    job = job_of(body, f"chatcmpl-{uuid.uuid4().hex}", [prompt], params)
-    return await respond(request, state, job, ChatFormat(job.request_id, body, state, tools))
+    asked = chat_job(body, f"chatcmpl-{uuid.uuid4().hex}", state)
+    return await respond(request, state, asked.job, ChatFormat(asked, body, state))
 
 
 class ChatFormat:
     """Chat: a stream's chunks carry deltas of the message, the first of them its role."""
 
-    def __init__(self, request_id: str, body: ChatBody, state: ServerState, tools: ToolUse) -> None:
-        self._request_id = request_id
+    failure = staticmethod(error_event)
+
+    def __init__(self, asked: ChatJob, body: ChatBody, state: ServerState) -> None:
+        self._asked = asked
+        self._job = asked.job
         self._body = body
         self._model = state.model_name
         self._speller = state.speller
-        self._style = state.style
-        self._tools = tools
         self._readers: dict[int, MessageReader] = {}
         """Of a stream's choices, by their index."""
         self._created = int(time.time())
 
-    def opening(self, choice: Choice) -> ChatChunk:
+    def opening(self, choice: Choice) -> bytes:
         """Return the chunk with the role."""
         delta = ChatDelta(role="assistant", content="")
-        return self._chunk([ChatChunkChoice(index=choice.index, delta=delta, logprobs=None, finish_reason=None)], None)
+        role = ChatChunkChoice(index=choice.index, delta=delta, logprobs=None, finish_reason=None)
+        return event(self._chunk([role], None))
 
-    def chunk(self, choice: Choice, delta: CompletionOutput, usage: Usage | None) -> ChatChunk | None:
-        """Return what is new of a choice; None while its text may still become part of a mark."""
+    def chunk(self, choice: Choice, delta: CompletionOutput, usage: Usage | None) -> bytes:
+        """Return what is new of a choice; nothing while its text may still become part of a mark."""
         reader = self._readers.get(choice.index)
         if reader is None:
-            reader = self._readers[choice.index] = self._reader(choice)
+            reader = self._readers[choice.index] = self._asked.reader(choice)
         new = reader.delta(delta.text, ended=delta.finish_reason is not None)
         if new == ChatDelta() and delta.finish_reason is None:
             if not self._tokens_wanted:
-                return None
+                return b""
             new = ChatDelta(content="")
         spelled = ChatChunkChoice(
             index=choice.index,
@@ -102,18 +88,18 @@ class ChatFormat:
             stop_reason=UNSET if delta.finish_reason is None else delta.stop_reason,
             token_ids=list(delta.token_ids) if self._body.return_token_ids else UNSET,
         )
-        return self._chunk([spelled], usage)
+        return event(self._chunk([spelled], usage))
 
-    def usage_chunk(self, usage: Usage) -> ChatChunk:
-        """Return a chunk without choices."""
-        return self._chunk([], usage)
+    def ending(self, usage: Usage) -> bytes:
+        """Return a chunk without choices, where the usage was asked for, and the end."""
+        return last_events(self._chunk([], usage) if self._job.stream_options.include_usage else None)
 
     def whole(self, choices: list[Choice], usage: Usage) -> Chat:
         """Return all choices."""
         body, prompt = self._body, choices[0].prompt
         positions = prompt.prompt_logprobs or ()
         return Chat(
-            id=self._request_id,
+            id=self._job.request_id,
             created=self._created,
             model=self._model,
             choices=[self._choice(choice) for choice in choices],
@@ -126,13 +112,8 @@ class ChatFormat:
     def _tokens_wanted(self) -> bool:
         return bool(self._body.return_token_ids or self._body.logprobs)
 
-    def _reader(self, choice: Choice) -> MessageReader:
-        tools = self._tools
-        parser = self._style.parser(tools.names, prompt=choice.prompt.prompt or "", in_call=tools.guide is not None)
-        return MessageReader(parser, begun=tools.begun, parallel=tools.parallel)
-
     def _choice(self, choice: Choice) -> ChatChoice:
-        reader = self._reader(choice)
+        reader = self._asked.reader(choice)
         return ChatChoice(
             index=choice.index,
             message=reader.whole(choice.text),
@@ -146,13 +127,12 @@ class ChatFormat:
         return chat_logprobs(part.logprobs, self._speller) if self._body.logprobs else None
 
     def _chunk(self, choices: list[ChatChunkChoice], usage: Usage | None) -> ChatChunk:
-        options = self._body.stream_options
         return ChatChunk(
-            id=self._request_id,
+            id=self._job.request_id,
             created=self._created,
             model=self._model,
             choices=choices,
-            usage=usage if options is not None and options.include_usage else UNSET,
+            usage=usage if self._job.stream_options.include_usage else UNSET,
         )
 
 

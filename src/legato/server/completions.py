@@ -16,11 +16,12 @@ from legato.server.body import body_of
 from legato.server.description import BODY_REFUSALS, answers, takes
 from legato.server.errors import ApiError
 from legato.server.generation import respond
-from legato.server.job import job_of
+from legato.server.job import Job, job_of
 from legato.server.logprobs import completion_logprobs, joined, prompt_logprobs
 from legato.server.params import completion_params
 from legato.server.requests import CompletionBody
 from legato.server.responses import Completion, CompletionChoice, Usage
+from legato.server.sse import error_event, event, last_events
 from legato.server.state import ServerState, state_of
 
 router = APIRouter()
@@ -38,7 +39,7 @@ async def complete(
 ) -> Response:
     """Continue one prompt or several."""
     job = job_of(body, f"cmpl-{uuid.uuid4().hex}", _prompts(body), completion_params(body))
-    return await respond(request, state, job, CompletionFormat(job.request_id, body, state))
+    return await respond(request, state, job, CompletionFormat(job, body, state))
 
 
 def _prompts(body: CompletionBody) -> list[Prompt]:
@@ -53,25 +54,27 @@ def _prompts(body: CompletionBody) -> list[Prompt]:
 class CompletionFormat:
     """Completions: chunks have the shape of the whole, each with what is new. What is told of a prompt comes first."""
 
-    def __init__(self, request_id: str, body: CompletionBody, state: ServerState) -> None:
-        self._request_id = request_id
+    failure = staticmethod(error_event)
+
+    def __init__(self, job: Job, body: CompletionBody, state: ServerState) -> None:
+        self._job = job
         self._body = body
         self._model = state.model_name
         self._speller = state.speller
         self._created = int(time.time())
 
-    def opening(self, choice: Choice) -> Completion | None:
+    def opening(self, choice: Choice) -> bytes:
         """Return what was asked for of the prompt itself."""
-        return self._chunk(self._prompt(choice), None) if self._prompt_wanted else None
+        return self._chunk(self._prompt(choice), None) if self._prompt_wanted else b""
 
-    def chunk(self, choice: Choice, delta: CompletionOutput, usage: Usage | None) -> Completion:
+    def chunk(self, choice: Choice, delta: CompletionOutput, usage: Usage | None) -> bytes:
         """Return what is new of a choice."""
         offset = len(self._echoed(choice)) + len(choice.text) - len(delta.text)
         return self._chunk(self._output(choice, delta, offset), usage)
 
-    def usage_chunk(self, usage: Usage) -> Completion:
-        """Return a chunk without choices."""
-        return self._answer([], usage)
+    def ending(self, usage: Usage) -> bytes:
+        """Return a chunk without choices, where the usage was asked for, and the end."""
+        return last_events(self._answer([], usage) if self._job.stream_options.include_usage else None)
 
     def whole(self, choices: list[Choice], usage: Usage) -> Completion:
         """Return all choices."""
@@ -127,10 +130,10 @@ class CompletionFormat:
             prompt_token_ids=prompt.prompt_token_ids,
         )
 
-    def _chunk(self, choice: CompletionChoice, usage: Usage | None) -> Completion:
-        options = self._body.stream_options
-        wanted = options is not None and options.include_usage
-        return self._answer([choice], usage if wanted else UNSET)
+    def _chunk(self, choice: CompletionChoice, usage: Usage | None) -> bytes:
+        return event(self._answer([choice], usage if self._job.stream_options.include_usage else UNSET))
 
     def _answer(self, choices: list[CompletionChoice], usage: Usage | UnsetType | None) -> Completion:
-        return Completion(id=self._request_id, created=self._created, model=self._model, choices=choices, usage=usage)
+        return Completion(
+            id=self._job.request_id, created=self._created, model=self._model, choices=choices, usage=usage
+        )

@@ -1,6 +1,6 @@
 """From a checked request to its HTTP answer, streamed or whole: the one loop that all generating routes share.
 
-A route brings an :class:`AnswerFormat`, which knows how its answer is spelled; this module knows when.
+A route brings an :class:`AnswerFormat`, which knows how its answer is spelled, and its events; this module knows when.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -14,10 +14,10 @@ from starlette.responses import Response
 from legato.flow.request_output import CompletionOutput
 from legato.server.answer import Answer, Choice
 from legato.server.disconnect import while_connected
-from legato.server.errors import api_error
+from legato.server.errors import ApiError, api_error
 from legato.server.job import Job
 from legato.server.responses import Usage
-from legato.server.sse import DONE, EventStream, error_event, event
+from legato.server.sse import EventStream
 from legato.server.state import ServerState
 
 Deltas = AsyncIterator[tuple[Choice, CompletionOutput]]
@@ -26,16 +26,20 @@ Deltas = AsyncIterator[tuple[Choice, CompletionOutput]]
 class AnswerFormat(Protocol):
     """How one route spells its answer."""
 
-    def opening(self, choice: Choice) -> msgspec.Struct | None:
-        """Return the chunk that comes before a choice's first tokens, if there is one."""
+    def opening(self, choice: Choice) -> bytes:
+        """Return the events that come before a choice's first tokens, if there are any."""
         ...
 
-    def chunk(self, choice: Choice, delta: CompletionOutput, usage: Usage | None) -> msgspec.Struct | None:
-        """Return the chunk for new text of a choice, which includes it already; None: there is nothing to tell yet."""
+    def chunk(self, choice: Choice, delta: CompletionOutput, usage: Usage | None) -> bytes:
+        """Return the events of new text of a choice, which includes it already; none: there is nothing to tell yet."""
         ...
 
-    def usage_chunk(self, usage: Usage) -> msgspec.Struct:
-        """Return the chunk that tells the usage after the last choice has ended."""
+    def ending(self, usage: Usage) -> bytes:
+        """Return the events that follow when the last choice has ended."""
+        ...
+
+    def failure(self, error: ApiError) -> bytes:
+        """Return the events that end a stream which cannot go on."""
         ...
 
     def whole(self, choices: list[Choice], usage: Usage) -> msgspec.Struct:
@@ -70,17 +74,14 @@ async def _events(
     options = answer.job.stream_options
     try:
         async for choice, delta in deltas:
-            if choice.just_opened and (opening := form.opening(choice)) is not None:
-                yield event(opening)
+            events = form.opening(choice) if choice.just_opened else b""
             if delta.text or delta.finish_reason is not None or without_text:
-                chunk = form.chunk(choice, delta, answer.usage() if options.continuous_usage_stats else None)
-                if chunk is not None:
-                    yield event(chunk)
-        if options.include_usage:
-            yield event(form.usage_chunk(answer.usage()))
-        yield DONE
+                events += form.chunk(choice, delta, answer.usage() if options.continuous_usage_stats else None)
+            if events:
+                yield events
+        yield form.ending(answer.usage())
     except Exception as error:  # the status is sent already: whatever happened can only be told in the stream
-        yield error_event(api_error(error))
+        yield form.failure(api_error(error))
 
 
 async def _exhaust(deltas: Deltas) -> None:

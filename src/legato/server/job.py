@@ -1,4 +1,4 @@
-"""One HTTP request, ready to run: what both generating routes make of their bodies."""
+"""One HTTP request, ready to run: what the generating routes make of their bodies."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

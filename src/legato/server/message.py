@@ -1,7 +1,8 @@
 """One choice's text -> the fields of its message, whole or as deltas. Owns the ids of calls and their numbers."""
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterator
+from itertools import chain
 
 from msgspec import UNSET
 
@@ -26,15 +27,14 @@ class MessageReader:
     def delta(self, text: str, *, ended: bool) -> ChatDelta:
         """Return what ``text`` adds to the message."""
         content, reasoning, calls = "", "", dict[int, ToolCallDelta]()
-        for piece in self._pieces(text, ended=ended):
+        for piece in self.pieces(text, ended=ended):
             match piece:
                 case Content(more):
                     content += more
                 case Reasoning(more):
                     reasoning += more
                 case CallStart(name):
-                    self._num_calls += 1
-                    self._change(calls, id=_call_id(), type="function", name=name)
+                    self._change(calls, id=call_id(), type="function", name=name)
                 case Arguments(more):
                     self._change(calls, arguments=more)
         return ChatDelta(
@@ -51,17 +51,18 @@ class MessageReader:
             tool_calls=calls or UNSET,
         )
 
-    def _pieces(self, text: str, *, ended: bool) -> Iterable[Piece]:
+    def pieces(self, text: str, *, ended: bool) -> Iterator[Piece]:
+        """Yield the parts of the message that ``text`` adds; of calls only the first where they are not parallel."""
         begun, self._begun = self._begun, ""
-        yield from self._parser.add(begun + text)
-        if ended:
-            yield from self._parser.finish()
+        for piece in chain(self._parser.add(begun + text), self._parser.finish() if ended else ()):
+            if isinstance(piece, CallStart):
+                self._num_calls += 1
+            if self._parallel or self._num_calls < 2 or not isinstance(piece, CallStart | Arguments):
+                yield piece
 
     def _change(self, calls: dict[int, ToolCallDelta], *, arguments: str = "", **first: str) -> None:
-        """Add to the delta of the call that started last; of several only the first where calls are not parallel."""
+        """Add to the delta of the call that started last."""
         index = self._num_calls - 1
-        if index > 0 and not self._parallel:
-            return
         name = first.pop("name", None)
         before = calls.get(index)
         if before is None:
@@ -77,5 +78,6 @@ def _call(whole: ToolCallDelta) -> ToolCall:
     return ToolCall(id=whole.id or "", function=FunctionCall(name=name, arguments=arguments))
 
 
-def _call_id() -> str:
+def call_id() -> str:
+    """Return an id for a new call."""
     return f"call_{uuid.uuid4().hex}"

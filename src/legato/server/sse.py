@@ -20,6 +20,11 @@ def event(chunk: msgspec.Struct) -> bytes:
     return b"data: " + _encoder.encode(chunk) + b"\n\n"
 
 
+def last_events(chunk: msgspec.Struct | None) -> bytes:
+    """Return the end of a stream of chunks; ``chunk``: one more comes before."""
+    return DONE if chunk is None else event(chunk) + DONE
+
+
 def error_event(error: ApiError) -> bytes:
     """Return the event that ends a stream which cannot go on."""
     return b"event: error\ndata: " + error.json() + b"\n\n"
