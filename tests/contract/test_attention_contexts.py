@@ -14,6 +14,8 @@ from legato.graphs.segments import EagerCall, SegmentedCapture
 from legato.kernels.rotary import HeadNorm, Rotation
 from legato.kvcache.storage import LayerCache
 from legato.runner.attention_contexts import BreakingAttention, InlineAttention
+from legato.runner.step_shape import StepShape
+from legato.runner.step_sizes import StepSizes
 
 NUM_TOKENS, BLOCK_SIZE = 5, 8
 ATOL = {"cpu": (torch.float32, 1e-5), "cuda": (torch.bfloat16, 4e-2)}
@@ -62,6 +64,8 @@ class Step:
             max_query_len=NUM_TOKENS,
             key_ints={},
         )
+        self.sizes = StepSizes()
+        self.own_shape = StepShape(num_tokens=NUM_TOKENS, num_reqs=1, query_len=None, max_query_len=NUM_TOKENS)
 
     def empty(self, *shape: int) -> torch.Tensor:
         return torch.full(shape, float("nan"), dtype=self.dtype, device=self.place)
@@ -124,8 +128,9 @@ def test_an_eager_step_equals_the_dense_oracle(case: str, share: int, normalised
 
 def segments_of(step: Step, device: Device) -> tuple[DeviceGraph | EagerCall, ...]:
     capture = SegmentedCapture(device)
-    context = BreakingAttention(backend(device, step.case), {0: step.cache}, step.metadata, capture)
-    return capture.capture(lambda: step.run(context), whole=False)
+    context = BreakingAttention(backend(device, step.case), {0: step.cache}, step.metadata, capture, step.sizes)
+    with step.sizes.of(step.own_shape):
+        return capture.capture(lambda: step.run(context), whole=False)
 
 
 def whole_of(step: Step, device: Device) -> tuple[DeviceGraph | EagerCall, ...]:
@@ -144,8 +149,9 @@ def test_a_replay_on_new_heads_equals_the_dense_oracle(
     parts = capture(step, device)
     for seed in (1, 2):
         step.load(seed)
-        for part in parts:
-            part.replay()
+        with step.sizes.of(step.own_shape):
+            for part in parts:
+                part.replay()
         device.synchronize()
         step.check()
 

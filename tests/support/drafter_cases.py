@@ -71,7 +71,8 @@ class CarelessPadding(TorchSdpaBackend):
         out: torch.Tensor,
     ) -> None:
         super().forward(layer, query, cache, metadata, out)
-        out[int(metadata.query_start_loc[-1]) :] = float("nan")
+        whole = out.new_empty(0).set_(out.untyped_storage())  # rows behind the step's own tokens, too
+        whole[out[: int(metadata.query_start_loc[-1])].numel() :] = float("nan")
 
 
 class Watched:

@@ -1,4 +1,8 @@
-"""What ``attend`` means in a step: all of it inside the graph, or the attention alone between two segments of one."""
+"""What ``attend`` means in a step: all of it inside the graph, or the attention alone between two segments of one.
+
+Where a graph holds attention, or none serves the step, it has the sizes that the step is computed with. Between two
+segments it has the step's own, as it would have without the graph.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -10,18 +14,27 @@ from legato.attention.protocol import AttentionBackend, AttentionContext, Attent
 from legato.graphs.segments import SegmentedCapture
 from legato.kernels.rotary import Rotation, rotate_and_store
 from legato.kvcache.storage import LayerCache
+from legato.runner.step_sizes import OwnMetadata, StepSizes
 
 Contexts = Callable[[AttentionMetadata], AttentionContext]
 """Gives a pass with this metadata its attention."""
 
 
 def attention_contexts(
-    backend: AttentionBackend, caches: Mapping[int, LayerCache], segments: SegmentedCapture | None
+    backend: AttentionBackend,
+    caches: Mapping[int, LayerCache],
+    segments: SegmentedCapture | None,
+    sizes: StepSizes,
 ) -> Contexts:
-    """Return attention where the model stands; with ``segments``, attention that cuts their capture."""
-    if segments is None:
-        return lambda metadata: InlineAttention(backend, caches, metadata)
-    return lambda metadata: BreakingAttention(backend, caches, metadata, segments)
+    """Return attention where the model stands, over the step's own ``sizes`` if any are set.
+
+    With ``segments``, attention that cuts their capture.
+    """
+    if segments is not None:
+        return lambda metadata: BreakingAttention(backend, caches, metadata, segments, sizes)
+    if sizes.own is not None:
+        return lambda metadata: UnpaddedAttention(backend, caches, metadata, sizes)
+    return lambda metadata: InlineAttention(backend, caches, metadata)
 
 
 class InlineAttention:
@@ -46,6 +59,23 @@ class InlineAttention:
         self._backend.forward(layer, query, cache, self._metadata, out)
 
 
+class UnpaddedAttention(InlineAttention):
+    """Calls the backend eagerly in a padded step, with the step's own sizes: what a replay is held to."""
+
+    def __init__(
+        self,
+        backend: AttentionBackend,
+        caches: Mapping[int, LayerCache],
+        metadata: AttentionMetadata,
+        sizes: StepSizes,
+    ) -> None:
+        super().__init__(backend, caches, metadata)
+        self._own = OwnMetadata(metadata, sizes)
+
+    def _run(self, layer: AttentionLayer, query: torch.Tensor, cache: LayerCache, out: torch.Tensor) -> None:
+        _attend_own(self._backend, layer, query, cache, self._own, out)
+
+
 class BreakingAttention(InlineAttention):
     """Cuts the running capture at each backend call, which then runs eagerly at every replay too.
 
@@ -60,18 +90,32 @@ class BreakingAttention(InlineAttention):
         caches: Mapping[int, LayerCache],
         metadata: AttentionMetadata,
         segments: SegmentedCapture,
+        sizes: StepSizes,
     ) -> None:
         super().__init__(backend, caches, metadata)
         self._segments = segments
-        self._borrowed = _borrowed(metadata, segments)
+        self._own = OwnMetadata(_borrowed(metadata, segments), sizes)
 
     def _run(self, layer: AttentionLayer, query: torch.Tensor, cache: LayerCache, out: torch.Tensor) -> None:
         query, out = self._segments.borrow(query), self._segments.borrow(out)
-        self._segments.run_eagerly(partial(self._backend.forward, layer, query, cache, self._borrowed, out))
+        self._segments.run_eagerly(partial(_attend_own, self._backend, layer, query, cache, self._own, out))
+
+
+def _attend_own(
+    backend: AttentionBackend,
+    layer: AttentionLayer,
+    query: torch.Tensor,
+    cache: LayerCache,
+    own: OwnMetadata,
+    out: torch.Tensor,
+) -> None:
+    """Attend the step's own tokens; the rows of ``out`` behind them are left as they are, and nobody reads them."""
+    metadata = own.now()
+    backend.forward(layer, query[: metadata.num_tokens], cache, metadata, out[: metadata.num_tokens])
 
 
 def _borrowed(metadata: AttentionMetadata, segments: SegmentedCapture) -> AttentionMetadata:
-    """Return ``metadata`` over borrowed tensors: one object for all layers, by which a backend knows the step."""
+    """Return ``metadata`` over borrowed tensors."""
     return replace(
         metadata,
         query_start_loc=segments.borrow(metadata.query_start_loc),

@@ -28,7 +28,7 @@ from legato.runner.canary import Canary, difference
 from legato.runner.round_program import RoundProgram
 from legato.runner.step_program import StepProgram
 from legato.runner.step_shape import StepShape, graph_shape
-from legato.runner.synthetic import SyntheticLimits, install, make_batch
+from legato.runner.synthetic import SyntheticLimits, install, make_batch, own_shape_of
 
 _PROVING_SEED = 1
 """Of the batch that is run eagerly and replayed."""
@@ -126,13 +126,15 @@ class GraphCapturer:
 
         with self._trace.span("warm-up"):
             canary.install(poisoned=False)
-            self._run(key, shape, None)
+            with program.sizes.of(canary.own_shape):
+                self._run(key, shape, None)
             expected = results()
         install(capturing, shape, program.buffers, program.state)
-        prepare_made_up(program.planner, shape, capturing)
+        own_shape = own_shape_of(capturing, key, shape)
+        prepare_made_up(program.planner, own_shape or shape, capturing)
         started = time.perf_counter()
         try:
-            with self._trace.span("capture"):
+            with self._trace.span("capture"), program.sizes.of(own_shape):
                 parts = SegmentedCapture(self._device)
                 captured = parts.capture(lambda: self._run(key, shape, parts), whole=key.mode is GraphMode.FULL)
         except torch.OutOfMemoryError:
@@ -146,7 +148,8 @@ class GraphCapturer:
         try:
             with self._trace.span("canary"):
                 canary.install(poisoned=True)
-                self._store.replay(key)
+                with program.sizes.of(canary.own_shape):
+                    self._store.replay(key)
                 given = results()
         except StaleGraphError as error:
             return DroppedKey(key=key, reason=Reason.STALE_EPOCH, detail=str(error))
@@ -172,9 +175,13 @@ class GraphCapturer:
         else:
             self._program.run(key.stage, shape, None if full else segments)
 
-    def run_eagerly(self, key: GraphKey) -> None:
-        """Run what ``key`` stands for, eagerly at its padded shape, over the inputs as they are; wait for the end."""
-        self._run(key, graph_shape(key, self._limits.max_num_seqs), None)
+    def run_eagerly(self, key: GraphKey, own_shape: StepShape | None) -> None:
+        """Run what ``key`` stands for, eagerly at its padded shape, over the inputs as they are; wait for the end.
+
+        ``own_shape``: what attention outside of the graph is given; None: the graph holds attention.
+        """
+        with self._program.sizes.of(own_shape):
+            self._run(key, graph_shape(key, self._limits.max_num_seqs), None)
         self._device.synchronize()
 
     def clear(self) -> None:

@@ -31,7 +31,7 @@ from legato.runner.round_program import RoundProgram
 from legato.runner.serving_graphs import ServingGraphs
 from legato.runner.step_program import StepProgram, TokenMasks
 from legato.runner.step_results import PendingResults, enqueue_results, read_results
-from legato.runner.step_shape import StepShape, eager_shape
+from legato.runner.step_shape import StepShape, own_shape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,9 +161,12 @@ class ModelRunner:
 
     def _run(self, stage: StagePlan, max_query_len: int) -> None:
         if stage.key is None:
-            self._program.run(stage.stage, eager_shape(stage, max_query_len))
-        else:
+            self._program.run(stage.stage, own_shape(stage, max_query_len))
+        elif stage.mode is GraphMode.FULL:
             self.graphs.replay(stage.key)
+        else:
+            with self._program.sizes.of(own_shape(stage, max_query_len)):
+                self.graphs.replay(stage.key)
 
     def _uploaded(self, masks: HostMasks) -> TokenMasks:
         device = self._program.buffers.logits.device

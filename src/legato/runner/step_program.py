@@ -23,6 +23,7 @@ from legato.runner.buffers import StepBuffers
 from legato.runner.device_state import DeviceState
 from legato.runner.inputs import RequestInputs, last_tokens, request_inputs, token_inputs
 from legato.runner.step_shape import StepShape
+from legato.runner.step_sizes import StepSizes
 from legato.sampling.sampler import sample
 from legato.sampling.state import SamplingState
 
@@ -77,6 +78,8 @@ class StepProgram:
         self.buffers = buffers
         self.state = state
         self.sampling = sampling
+        self.sizes = StepSizes()
+        """Whose step attention outside of graphs works on, where that is padded."""
         self._block_size = block_size
         self._max_position = max_position
 
@@ -111,7 +114,7 @@ class StepProgram:
         )
 
     def _contexts(self, segments: SegmentedCapture | None) -> Contexts:
-        return attention_contexts(self.backend, self.caches, segments)
+        return attention_contexts(self.backend, self.caches, segments, self.sizes)
 
     def _hidden(self, shape: StepShape, requests: RequestInputs, contexts: Contexts) -> torch.Tensor:
         tokens = token_inputs(shape, requests, self.buffers, self.state, block_size=self._block_size)

@@ -1,4 +1,4 @@
-"""The host integers that a step is computed with. Owns how a graph's key or an eager stage gives them."""
+"""The host integers that a step is computed with. Owns how a graph's key, or a stage without one, gives them."""
 
 from dataclasses import dataclass
 
@@ -32,12 +32,12 @@ def graph_shape(key: GraphKey, max_num_seqs: int) -> StepShape:
     )
 
 
-def eager_shape(stage: StagePlan, max_query_len: int) -> StepShape:
-    """Return the shape of a stage that no graph serves; ``max_query_len``: of the step's mixed batch."""
+def own_shape(stage: StagePlan, max_query_len: int) -> StepShape:
+    """Return the shape of a stage without the padding of any graph; ``max_query_len``: of the step's mixed batch."""
     query_len = stage.shape.query_len
     return StepShape(
-        num_tokens=stage.num_tokens_padded,
-        num_reqs=stage.num_reqs_padded,
+        num_tokens=stage.shape.num_tokens,
+        num_reqs=stage.shape.num_reqs,
         query_len=query_len,
         max_query_len=max_query_len if query_len is None else query_len,
         key_ints=stage.shape.key_ints,

@@ -1,12 +1,14 @@
 """Made-up batches for capture and canary. Owns their layout; only used while no request is in flight."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import numpy as np
 
 from legato.device.host_memory import upload
 from legato.flow.scheduled_batch import BlockAppend
+from legato.graphs.key import GraphKey
+from legato.graphs.modes import GraphMode
 from legato.runner.buffers import FROM_STATE, StepBuffers
 from legato.runner.device_state import DeviceState
 from legato.runner.round_buffers import RoundBuffers
@@ -63,6 +65,21 @@ def make_batch(shape: StepShape, limits: SyntheticLimits, seed: int) -> Syntheti
         computed=tuple(computed),
         blocks=tuple(blocks),
         token_ids=tuple(random.integers(0, limits.vocab_size, sum(query_lens)).tolist()),
+    )
+
+
+def own_shape_of(batch: SyntheticBatch, key: GraphKey, shape: StepShape) -> StepShape | None:
+    """Return what attention between the segments of ``key`` is given of ``batch``; None: the graph holds attention.
+
+    ``shape``: the key's, for which the batch was made.
+    """
+    if key.mode is GraphMode.FULL:
+        return None
+    return replace(
+        shape,
+        num_tokens=len(batch.token_ids),
+        num_reqs=len(batch.rows),
+        max_query_len=max(batch.query_lens),
     )
 
 

@@ -15,14 +15,15 @@ import torch
 
 from legato.device.host_memory import upload
 from legato.engine.core import EngineCore
+from legato.flow.execution_plan import ExecutionPlan
 from legato.flow.sampler_variant import variant_of
 from legato.graphs.captured import GraphStore
 from legato.graphs.key import GraphKey
-from legato.graphs.modes import SamplerVariant, Stage
+from legato.graphs.modes import GraphMode, SamplerVariant, Stage
 from legato.runner.canary import Canary, difference
 from legato.runner.graph_capture import DroppedKey
 from legato.runner.round_buffers import RoundBuffers
-from legato.runner.step_shape import graph_shape
+from legato.runner.step_shape import graph_shape, own_shape
 from legato.runner.synthetic import SyntheticBatch, make_batch, verifying
 from legato.sampling.near_ties import NEAR_TIE, tolerance
 from legato.verify.contexts import ComputedContexts
@@ -168,8 +169,7 @@ class ReplayCheck:
     def _run(self, key: GraphKey | None) -> _Ran:
         """Run the batch on ``key``, or eagerly without padding, and return what it left."""
         runner = self._core.runner
-        plan = self._planner.plan(self._batch, only(key, runner.graphs.catalog))
-        assert plan.keys == (() if key is None else (key,)), f"{self._batch} does not fit in {key}"
+        plan = self._plan(key)
         self._install(poisoned=key is not None)
         output = runner.collect(runner.launch(plan, self._batch))
         if self._sampler is not SamplerVariant.GENERAL:
@@ -180,11 +180,22 @@ class ReplayCheck:
         return _Ran(self._outputs(), logits, tuple(request.token_ids[0] for request in output.requests))
 
     def _run_padded(self) -> Mapping[str, torch.Tensor]:
-        """Run the batch eagerly at the key's shape, with harmless padding, and return what it left."""
-        runner = self._core.runner
+        """Run the batch eagerly at the key's shape, with harmless padding, and return what it left.
+
+        Attention between segments has the batch's own shape there too, as the planner gives it to the replay.
+        """
+        own = None
+        if self._key.mode is GraphMode.PIECEWISE:
+            plan = self._plan(self._key)
+            own = own_shape(plan.target, plan.max_query_len)
         self._install(poisoned=False)
-        runner.graphs.capturer().run_eagerly(self._key)
+        self._core.runner.graphs.capturer().run_eagerly(self._key, own)
         return self._outputs()
+
+    def _plan(self, key: GraphKey | None) -> ExecutionPlan:
+        plan = self._planner.plan(self._batch, only(key, self._core.runner.graphs.catalog))
+        assert plan.keys == (() if key is None else (key,)), f"{self._batch} does not fit in {key}"
+        return plan
 
     def _install(self, *, poisoned: bool) -> None:
         self._canary.install(poisoned=poisoned)

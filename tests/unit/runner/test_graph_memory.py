@@ -42,7 +42,7 @@ def test_metadata_that_nobody_owns_is_nonsense_in_a_later_segment(
 ) -> None:
     def forget_the_owned(self: BreakingAttention, *arguments: object) -> None:
         original(self, *arguments)
-        self._metadata = self._borrowed
+        self._metadata = self._own.padded
 
     original = BreakingAttention.__init__
     monkeypatch.setattr(BreakingAttention, "__init__", forget_the_owned)
