@@ -90,6 +90,16 @@ def test_graphs_and_steps_launched_ahead_give_the_tokens_of_eager_steps(
         assert {record.mode for record in decodes} == {core.graph_report()["uniform"]["1"]}
 
 
+def test_with_a_graph_of_its_size_a_piecewise_step_gives_the_eager_steps_bits(folder: Path, backend: str) -> None:
+    """Between segments attention takes the routine and the sizes of the eager step; nothing else is padded here."""
+    eager, replayed = (
+        engine(folder, backend, graph_policy=policy, graph_sizes=tuple(range(1, 65)), overlap=False)
+        for policy in ("none", "piecewise")
+    )
+    assert run(replayed, REQUESTS) == run(eager, REQUESTS)
+    assert {record.mode for record in replayed.step_log.recent} == {"piecewise"}
+
+
 def test_verify_finds_nothing(folder: Path, backend: str) -> None:
     given = options(folder, **ENGINE | {"attention_backend": backend})
     policies = (GraphPolicy.FULL_AND_PIECEWISE, GraphPolicy.FULL)

@@ -5,8 +5,7 @@ segments it has the step's own, as it would have without the graph.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -73,7 +72,7 @@ class UnpaddedAttention(InlineAttention):
         self._own = OwnMetadata(metadata, sizes)
 
     def _run(self, layer: AttentionLayer, query: torch.Tensor, cache: LayerCache, out: torch.Tensor) -> None:
-        _attend_own(self._backend, layer, query, cache, self._own, out)
+        _OwnCall(self._backend, layer, query, cache, self._own, out)()
 
 
 class BreakingAttention(InlineAttention):
@@ -98,20 +97,28 @@ class BreakingAttention(InlineAttention):
 
     def _run(self, layer: AttentionLayer, query: torch.Tensor, cache: LayerCache, out: torch.Tensor) -> None:
         query, out = self._segments.borrow(query), self._segments.borrow(out)
-        self._segments.run_eagerly(partial(_attend_own, self._backend, layer, query, cache, self._own, out))
+        self._segments.run_eagerly(_OwnCall(self._backend, layer, query, cache, self._own, out))
 
 
-def _attend_own(
-    backend: AttentionBackend,
-    layer: AttentionLayer,
-    query: torch.Tensor,
-    cache: LayerCache,
-    own: OwnMetadata,
-    out: torch.Tensor,
-) -> None:
-    """Attend the step's own tokens; the rows of ``out`` behind them are left as they are, and nobody reads them."""
-    metadata = own.now()
-    backend.forward(layer, query[: metadata.num_tokens], cache, metadata, out[: metadata.num_tokens])
+@dataclass(slots=True)
+class _OwnCall:
+    """A layer's backend call on a step's own tokens; rows behind them are left as they are, and nobody reads them."""
+
+    backend: AttentionBackend
+    layer: AttentionLayer
+    query: torch.Tensor
+    cache: LayerCache
+    own: OwnMetadata
+    out: torch.Tensor
+    _views: tuple[int, torch.Tensor, torch.Tensor] | None = None
+    """(tokens of the latest step, query, out), which steps of one size share, as decodes are."""
+
+    def __call__(self) -> None:
+        metadata = self.own.now()
+        num_tokens, views = metadata.num_tokens, self._views
+        if views is None or views[0] != num_tokens:
+            self._views = views = num_tokens, self.query[:num_tokens], self.out[:num_tokens]
+        self.backend.forward(self.layer, views[1], self.cache, metadata, views[2])
 
 
 def _borrowed(metadata: AttentionMetadata, segments: SegmentedCapture) -> AttentionMetadata:

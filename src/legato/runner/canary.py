@@ -15,19 +15,26 @@ from legato.runner.round_canary import install_round, round_results
 from legato.runner.round_program import RoundProgram
 from legato.runner.step_program import StepProgram
 from legato.runner.step_shape import StepShape
-from legato.runner.synthetic import SyntheticBatch, install, own_shape_of
+from legato.runner.synthetic import SyntheticBatch, install
 
 
 class Canary:
     """One made-up batch, run twice over one step program."""
 
-    def __init__(self, program: StepProgram, key: GraphKey, shape: StepShape, batch: SyntheticBatch) -> None:
+    def __init__(
+        self,
+        program: StepProgram,
+        key: GraphKey,
+        shape: StepShape,
+        batch: SyntheticBatch,
+        own_shape: StepShape | None,
+    ) -> None:
+        """``own_shape``: what attention between segments is given, in both runs; None: it has the key's ``shape``."""
         self._program = program
         self._key = key
         self._shape = shape
         self._batch = batch
-        self.own_shape = own_shape_of(batch, key, shape)
-        """Of the batch, for the eager run as for the replay; None: attention has the key's."""
+        self._attended = own_shape or shape
 
     def install(self, *, poisoned: bool) -> None:
         """Set rows, cache and inputs for a run; ``poisoned``: what only padding may read shows wherever it leaks to."""
@@ -42,7 +49,7 @@ class Canary:
         for cache in self._program.caches.values():
             cache.key[0].fill_(float("nan") if poisoned else 0.0)
             cache.value[0].fill_(float("nan") if poisoned else 0.0)
-        prepare_made_up(self._program.planner, self.own_shape or self._shape, self._batch)
+        prepare_made_up(self._program.planner, self._attended, self._batch)
 
     def results(self) -> dict[str, torch.Tensor]:
         """Return what the run left for the real requests, and all rows: those of others must be untouched."""

@@ -118,7 +118,8 @@ class GraphCapturer:
         """Do what :meth:`prove` says; memory may run out anywhere."""
         program, shape = self._program, graph_shape(key, self._limits.max_num_seqs)
         proving, capturing = (make_batch(shape, self._limits, seed) for seed in (_PROVING_SEED, capturing_seed))
-        canary = Canary(program, key, shape, proving)
+        own_shape = own_shape_of(proving, key, shape)
+        canary = Canary(program, key, shape, proving, own_shape)
 
         def results() -> dict[str, torch.Tensor]:
             self._device.synchronize()
@@ -126,15 +127,15 @@ class GraphCapturer:
 
         with self._trace.span("warm-up"):
             canary.install(poisoned=False)
-            with program.sizes.of(canary.own_shape):
+            with program.sizes.of(own_shape):
                 self._run(key, shape, None)
             expected = results()
         install(capturing, shape, program.buffers, program.state)
-        own_shape = own_shape_of(capturing, key, shape)
-        prepare_made_up(program.planner, own_shape or shape, capturing)
+        captured_shape = own_shape_of(capturing, key, shape)
+        prepare_made_up(program.planner, captured_shape or shape, capturing)
         started = time.perf_counter()
         try:
-            with self._trace.span("capture"), program.sizes.of(own_shape):
+            with self._trace.span("capture"), program.sizes.of(captured_shape):
                 parts = SegmentedCapture(self._device)
                 captured = parts.capture(lambda: self._run(key, shape, parts), whole=key.mode is GraphMode.FULL)
         except torch.OutOfMemoryError:
@@ -148,7 +149,7 @@ class GraphCapturer:
         try:
             with self._trace.span("canary"):
                 canary.install(poisoned=True)
-                with program.sizes.of(canary.own_shape):
+                with program.sizes.of(own_shape):
                     self._store.replay(key)
                 given = results()
         except StaleGraphError as error:

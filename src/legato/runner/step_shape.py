@@ -8,7 +8,7 @@ from legato.graphs.key import GraphKey, KeyInts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepShape:
-    """Sizes with padding included; a capture freezes them."""
+    """Sizes; those of a graph include its padding, and a capture freezes them."""
 
     num_tokens: int
     num_reqs: int

@@ -71,15 +71,18 @@ def make_batch(shape: StepShape, limits: SyntheticLimits, seed: int) -> Syntheti
 def own_shape_of(batch: SyntheticBatch, key: GraphKey, shape: StepShape) -> StepShape | None:
     """Return what attention between the segments of ``key`` is given of ``batch``; None: the graph holds attention.
 
-    ``shape``: the key's, for which the batch was made.
+    ``shape``: the key's, for which the batch was made. Single tokens are decodes, so that of the batches that a graph
+    for any mix is made and proven with, some take the routine of each.
     """
     if key.mode is GraphMode.FULL:
         return None
+    longest = max(batch.query_lens)
     return replace(
         shape,
         num_tokens=len(batch.token_ids),
         num_reqs=len(batch.rows),
-        max_query_len=max(batch.query_lens),
+        query_len=1 if longest == 1 else shape.query_len,
+        max_query_len=longest,
     )
 
 

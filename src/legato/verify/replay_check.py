@@ -1,8 +1,9 @@
 """One graph, replayed on the engine's own path, against two eager steps of the same requests. Owns those comparisons.
 
 Planner, runner and sampler are those that serve. The replay has poisoned padding. With the eager step of its own padded
-shape it shares every kernel: the two are equal to the bit. With the eager step that has no padding it shares the
-requests alone: other kernels may differ by rounding, over contexts that the model itself computed, and by nothing else.
+shape it shares every kernel, attention between segments included, which has the batch's own sizes in both: the two are
+equal to the bit. With the eager step that has no padding it shares the requests alone: other kernels may differ by
+rounding, over contexts that the model itself computed, and by nothing else.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +24,7 @@ from legato.graphs.modes import GraphMode, SamplerVariant, Stage
 from legato.runner.canary import Canary, difference
 from legato.runner.graph_capture import DroppedKey
 from legato.runner.round_buffers import RoundBuffers
-from legato.runner.step_shape import graph_shape, own_shape
+from legato.runner.step_shape import StepShape, graph_shape, own_shape
 from legato.runner.synthetic import SyntheticBatch, make_batch, verifying
 from legato.sampling.near_ties import NEAR_TIE, tolerance
 from legato.verify.contexts import ComputedContexts
@@ -70,7 +71,6 @@ class ReplayCheck:
         shape = graph_shape(key, runner.graphs.limits.max_num_seqs)
         self._made_up = contexts.continued(make_batch(shape, runner.graphs.limits, _SEED))
         self._places = contexts.places(self._made_up)
-        self._canary = Canary(runner.program, key, shape, self._made_up)
         buffers = runner.program.buffers
         width = buffers.sampled.shape[1] if isinstance(buffers, RoundBuffers) else 0
         decodes = verifying(self._made_up, uniform=key.query_len is not None, width=width)
@@ -81,8 +81,11 @@ class ReplayCheck:
         self._is_part = key.stage in (Stage.EXTEND, Stage.DRAFT)
         """Whether the graph is replayed behind a target, which the eager step of its own shape does not run."""
         self._starts = (0, *accumulate(self._made_up.query_lens))
+        self._own_shape = self._planned_shape()
+        self._canary = Canary(runner.program, key, shape, self._made_up, self._own_shape)
         if key.stage is Stage.ROUND:
-            self._canary = Canary(runner.program, key, shape, self._with_drafts_that_stand(decodes))
+            made_up = self._with_drafts_that_stand(decodes)
+            self._canary = Canary(runner.program, key, shape, made_up, self._own_shape)
 
     def _with_drafts_that_stand(self, decodes: Sequence[bool]) -> SyntheticBatch:
         """Return the made-up batch with what the target samples as first draft of every second request."""
@@ -180,17 +183,18 @@ class ReplayCheck:
         return _Ran(self._outputs(), logits, tuple(request.token_ids[0] for request in output.requests))
 
     def _run_padded(self) -> Mapping[str, torch.Tensor]:
-        """Run the batch eagerly at the key's shape, with harmless padding, and return what it left.
-
-        Attention between segments has the batch's own shape there too, as the planner gives it to the replay.
-        """
-        own = None
-        if self._key.mode is GraphMode.PIECEWISE:
-            plan = self._plan(self._key)
-            own = own_shape(plan.target, plan.max_query_len)
+        """Run the batch eagerly at the key's shape, with harmless padding, and return what it left."""
         self._install(poisoned=False)
-        self._core.runner.graphs.capturer().run_eagerly(self._key, own)
+        self._core.runner.graphs.capturer().run_eagerly(self._key, self._own_shape)
         return self._outputs()
+
+    def _planned_shape(self) -> StepShape | None:
+        """Return what attention between segments is given in the replay; None: the graph holds attention."""
+        if self._key.mode is GraphMode.FULL:
+            return None
+        plan = self._plan(self._key)
+        (stage,) = (stage for stage in plan.stages if stage.key == self._key)
+        return own_shape(stage, plan.max_query_len)
 
     def _plan(self, key: GraphKey | None) -> ExecutionPlan:
         plan = self._planner.plan(self._batch, only(key, self._core.runner.graphs.catalog))

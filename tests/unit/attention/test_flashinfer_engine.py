@@ -111,6 +111,16 @@ def test_a_decode_step_replays_a_full_graph_whose_plan_is_renewed(ampere: Path) 
     assert [plan["pages"] for plan in decodes] == [[0, 1, 2]] * 2 + [[0, 2, 3]] * 7, "a page more behind 16 tokens"
 
 
+def test_a_decode_between_segments_is_planned_as_one_without_padding(ampere: Path) -> None:
+    core = build(ampere, attention_backend="flashinfer", graph_policy="piecewise", **OPTIONS)
+    PLANS.clear()
+    assert len(tokens(core, [request("one", range(1, 15), max_tokens=10)])["one"]) == 10
+    assert {record.mode for record in core.step_log.recent} == {"piecewise"}
+    prompt, *decodes = PLANS
+    assert prompt["starts"] == [0, 14]
+    assert [plan["pages"] for plan in decodes] == [[0, 1]] * 2 + [[0, 2]] * 7, "a page more behind 16 tokens"
+
+
 def test_no_step_of_a_request_asks_the_device_for_lengths(ampere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     core = build(ampere, attention_backend="flashinfer", graph_policy="full_and_piecewise", overlap=True, **OPTIONS)
 

@@ -109,6 +109,14 @@ def test_each_call_is_the_eager_steps_own(tmp_path: Path) -> None:
     assert replayed == eager
 
 
+def test_a_graph_for_any_mix_is_made_and_proven_with_decodes_and_with_mixes(tmp_path: Path) -> None:
+    build(write_config(tmp_path), attention_backend="witness", graph_policy="piecewise", graph_sizes=(4,))
+    assert {(call["query_len"], call["num_reqs"], call["max_query_len"]) for call in Witness.calls} == {
+        (1, 3, 1),
+        (None, 2, 2),
+    }
+
+
 @pytest.mark.parametrize("name", ["eagle3", "draft_model of another form"])
 def test_each_call_of_a_round_is_the_eager_rounds_own(name: str, tmp_path: Path) -> None:
     """Target, the drafter's pass over the step's tokens, and its passes over the requests."""
