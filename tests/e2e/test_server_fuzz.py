@@ -13,7 +13,12 @@ from wild_requests import BODIES, ODD_REQUESTS
 from legato.config.options import EngineOptions
 
 HANG_S = 30
-ANSWERS = {"/v1/completions": "Completion", "/v1/chat/completions": "Chat", "/tokenize": "Tokenized"}
+ANSWERS = {
+    "/v1/completions": "Completion",
+    "/v1/chat/completions": "Chat",
+    "/v1/responses": "Responses",
+    "/tokenize": "Tokenized",
+}
 CHUNKS = {"/v1/completions": "Completion", "/v1/chat/completions": "ChatChunk"}
 REFUSALS = {400, 404, 405, 408, 413, 431}
 
@@ -70,16 +75,32 @@ def told_by_events(text, chunk):
     assert last == "data: [DONE]" or '"invalid_request_error"' in last.removeprefix("event: error\n"), last
 
 
+def told_by_named_events(text, event):
+    """The same of a stream whose events have names, and which ends with its answer."""
+    *events, rest = text.split("\n\n")
+    assert rest == ""
+    for one in events:
+        name, data = one.split("\n")
+        told = json.loads(data.removeprefix("data: "))
+        event.validate(told)
+        assert name == f"event: {told['type']}"
+    assert told["type"] in ("response.completed", "response.incomplete") or (
+        told["type"] == "response.failed" and told["response"]["error"]["code"] == "invalid_prompt"
+    ), told
+
+
 def test_no_body_makes_the_server_fail(connection, described, pytestconfig):
     def check(request):
         path, body = request
         response = connection.post(path, content=json.dumps(body))  # httpx would refuse to encode half a character
         if response.status_code != 200:
             refused(response, described)
-        elif response.headers["content-type"].startswith("text/event-stream"):
-            told_by_events(response.text, described[CHUNKS[path]])
-        else:
+        elif not response.headers["content-type"].startswith("text/event-stream"):
             described[ANSWERS.get(path, "Detokenized")].validate(response.json())
+        elif path == "/v1/responses":
+            told_by_named_events(response.text, described["ResponsesEvent"])
+        else:
+            told_by_events(response.text, described[CHUNKS[path]])
 
     fuzz(pytestconfig, 400, BODIES, check)
 

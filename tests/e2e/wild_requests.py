@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from legato.server.extras import NEUTRAL, NO_BEARING
 from legato.server.requests import ChatBody, CompletionBody, DetokenizeBody, GenerationBody, TokenizeBody
+from legato.server.responses_api.body import ResponsesBody
 
 NUMBERS = st.integers(-(2**70), 2**70) | st.integers(-3, 40) | st.floats() | st.sampled_from([1e308, -0.0, 0.5, 2**63])
 TEXTS = st.text(max_size=5) | st.sampled_from(["", "\x00", "\ud83d", "<|end|>", "é" * 3, "a" * 300, "Infinity"])
@@ -48,6 +49,17 @@ SCHEMAS = st.recursive(
 REGEXES = st.sampled_from(["a|b", "[0-9]{2,4}", "(a*)*b", "(", "\\", ".{0,99999}", "(?=a)", "\\u0000"]) | TEXTS
 GRAMMARS = st.sampled_from(['root ::= "a" | root root', "root ::= x\nx ::= root", "root ::=", 'start ::= "a"']) | TEXTS
 FORMATS = st.builds(lambda schema: {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}, SCHEMAS)
+TEXT_FORMATS = st.builds(lambda schema: {"type": "json_schema", "name": "a", "schema": schema}, SCHEMAS) | (
+    st.sampled_from([{"type": "json_object"}, {"type": "json_schema"}, {"type": "text"}])
+)
+FUNCTION_TOOLS = st.lists(
+    st.builds(
+        lambda name, schema: {"type": "function", "name": name, "parameters": schema},
+        st.sampled_from(["a", "b", "", "a b"]),
+        SCHEMAS,
+    ),
+    max_size=2,
+)
 TOOLS = st.lists(
     st.builds(
         lambda name, schema: {"type": "function", "function": {"name": name, "parameters": schema}},
@@ -55,6 +67,20 @@ TOOLS = st.lists(
         SCHEMAS,
     ),
     max_size=2,
+)
+PARTS = st.lists(st.fixed_dictionaries({"type": st.sampled_from(["input_text", "output_text"]), "text": TEXTS}))
+ITEMS = st.lists(
+    st.fixed_dictionaries(
+        {"role": st.sampled_from(["user", "system", "assistant", "developer"]), "content": TEXTS | PARTS},
+        optional={"type": st.just("message")},
+    )
+    | st.fixed_dictionaries(
+        {"type": st.just("function_call"), "call_id": TEXTS, "name": TEXTS, "arguments": TEXTS | st.just('{"a": 1}')}
+    )
+    | st.fixed_dictionaries({"type": st.just("function_call_output"), "call_id": TEXTS, "output": TEXTS | PARTS})
+    | st.fixed_dictionaries({"type": st.just("reasoning")}, optional={"content": VALUES}),
+    min_size=1,
+    max_size=3,
 )
 PLAUSIBLE = {
     "stream_options": st.fixed_dictionaries({}, optional={"include_usage": st.booleans()}),
@@ -90,16 +116,25 @@ PLAUSIBLE = {
     "add_special_tokens": st.booleans(),
     "tools": TOOLS,
     "tool_choice": st.sampled_from(["none", "auto", "required", {"type": "function", "function": {"name": "a"}}]),
+    "instructions": TEXTS,
+    "text": st.builds(lambda form: {"format": form}, TEXT_FORMATS),
+    "metadata": st.dictionaries(TEXTS, TEXTS, max_size=2),
+    "store": st.booleans(),
+    "previous_response_id": TEXTS,
     "chat_template_kwargs": st.dictionaries(st.sampled_from(["messages", "self", "a"]), VALUES, max_size=2),
 }
 
 
 def bodies(kind: type, needed: dict[str, st.SearchStrategy]) -> st.SearchStrategy:
     """Return bodies of a route: what it needs, with a few other fields; some bodies with wild values in any field."""
+    if issubclass(kind, ResponsesBody):
+        needed = needed | {"max_output_tokens": st.integers(1, 4), "stream": st.booleans()}
     if issubclass(kind, GenerationBody):
         needed = needed | {"max_tokens": st.integers(1, 4), "stream": st.booleans()}
     names = sorted(kind.model_fields)
     plausible = {name: PLAUSIBLE[name] for name in names if name in PLAUSIBLE and name not in needed}
+    if issubclass(kind, ResponsesBody):
+        plausible["tools"] = FUNCTION_TOOLS
     some = st.sets(st.sampled_from(list(plausible)), max_size=3) if plausible else st.just(set())
     good = some.flatmap(lambda chosen: st.fixed_dictionaries({name: plausible[name] for name in sorted(chosen)}))
     wild = st.dictionaries(st.sampled_from(sorted({*names, *NO_BEARING, *NEUTRAL})), VALUES, max_size=2)
@@ -116,6 +151,7 @@ PROMPTS = st.text(min_size=1, max_size=5) | TOKEN_IDS | st.lists(st.text(min_siz
 ROUTES = {
     "/v1/completions": bodies(CompletionBody, {"prompt": PROMPTS}),
     "/v1/chat/completions": bodies(ChatBody, {"messages": MESSAGES}),
+    "/v1/responses": bodies(ResponsesBody, {"input": TEXTS | ITEMS}),
     "/tokenize": bodies(TokenizeBody, {"prompt": TEXTS}) | bodies(TokenizeBody, {"messages": MESSAGES}),
     "/detokenize": bodies(DetokenizeBody, {"tokens": TOKEN_IDS}),
 }

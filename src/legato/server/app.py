@@ -23,6 +23,7 @@ from legato.server.cross_site import RefuseCrossSite
 from legato.server.errors import ApiError, handle
 from legato.server.live import Broadcaster
 from legato.server.parsers.registry import MessageStyle
+from legato.server.responses_api import route as responses_route
 from legato.server.state import ServerState
 from legato.server.token_text import TokenText
 from legato.server.trace_context import TraceContext
@@ -48,7 +49,7 @@ def create_app(llm: AsyncLLM, options: ServerOptions) -> FastAPI:
         live=Broadcaster(llm),
         style=_message_style(llm, options),
     )
-    for module in (completions, chat, tokenizing, operations, openapi):
+    for module in (completions, chat, responses_route, tokenizing, operations, openapi):
         app.include_router(module.router)
     if options.ui:
         app.include_router(ui_routes.router)

@@ -13,7 +13,7 @@ from legato.flow.request_update import FinishReason
 from legato.server.answer import Choice
 from legato.server.body import body_of
 from legato.server.chat_job import ChatJob, chat_job
-from legato.server.description import BODY_REFUSALS, answers, takes
+from legato.server.description import BODY_REFUSALS, answers, chunks, takes
 from legato.server.generation import respond
 from legato.server.logprobs import chat_logprobs, prompt_logprobs
 from legato.server.message import MessageReader
@@ -37,7 +37,7 @@ router = APIRouter()
 @router.post(
     "/v1/chat/completions",
     openapi_extra=takes(ChatBody),
-    responses=answers(Chat, *BODY_REFUSALS, streams=ChatChunk),
+    responses=answers(Chat, *BODY_REFUSALS, streams=chunks(ChatChunk)),
 )
 async def chat(
     request: Request,

@@ -13,7 +13,7 @@ from legato.engine.input_processor import Prompt
 from legato.flow.request_output import CompletionOutput
 from legato.server.answer import Choice
 from legato.server.body import body_of
-from legato.server.description import BODY_REFUSALS, answers, takes
+from legato.server.description import BODY_REFUSALS, answers, chunks, takes
 from legato.server.errors import ApiError
 from legato.server.generation import respond
 from legato.server.job import Job, job_of
@@ -30,7 +30,7 @@ router = APIRouter()
 @router.post(
     "/v1/completions",
     openapi_extra=takes(CompletionBody),
-    responses=answers(Completion, *BODY_REFUSALS, streams=Completion),
+    responses=answers(Completion, *BODY_REFUSALS, streams=chunks(Completion)),
 )
 async def complete(
     request: Request,

@@ -32,15 +32,17 @@ def takes(body: type[Body]) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": _json(_reference(body))}}
 
 
-def answers(
-    kind: type[msgspec.Struct] | None, *refusals: int, streams: type[msgspec.Struct] | None = None
-) -> Responses:
-    """Return the ``responses`` of a route: ``kind``, or any object; ``streams``: on demand as events of that type."""
+def answers(kind: type[msgspec.Struct] | None, *refusals: int, streams: str | None = None) -> Responses:
+    """Return the ``responses`` of a route: ``kind``, or any object; ``streams``: what its events are, on demand."""
     content = _json({"type": "object"} if kind is None else _reference(kind))
     if streams is not None:
-        events = f"Server-sent events; the data of each is a {streams.__name__}, of the last one [DONE]."
-        content["text/event-stream"] = {"schema": {"type": "string", "description": events}}
+        content["text/event-stream"] = {"schema": {"type": "string", "description": streams}}
     return {200: {"description": "The answer.", "content": content}} | refused(*refusals)
+
+
+def chunks(kind: type[msgspec.Struct]) -> str:
+    """Return what the events of a stream of ``kind`` are."""
+    return f"Server-sent events; the data of each is a {kind.__name__}, of the last one [DONE]."
 
 
 def refused(*statuses: int) -> Responses:

@@ -22,14 +22,17 @@ from legato.server.operations import Health, Model, ModelList, Steps, Version
 from legato.server.profiling import Profile
 from legato.server.requests import Body, ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
 from legato.server.responses import Chat, ChatChunk, Completion
+from legato.server.responses_api.answer import Responses, ResponsesEvent
+from legato.server.responses_api.body import ResponsesBody
 from legato.server.state import ServerState, state_of
 from legato.server.tokenizing import Detokenized, Tokenized
 
-BODIES: tuple[type[Body], ...] = (CompletionBody, ChatBody, TokenizeBody, DetokenizeBody)
+BODIES: tuple[type[Body], ...] = (CompletionBody, ChatBody, ResponsesBody, TokenizeBody, DetokenizeBody)
 ANSWERS: tuple[type[msgspec.Struct], ...] = (
     Completion,
     Chat,
     ChatChunk,
+    Responses,
     Tokenized,
     Detokenized,
     Health,
@@ -69,10 +72,10 @@ def document(routes: list[BaseRoute], *, keyed: bool) -> dict[str, Any]:
 
 def _types() -> dict[str, Any]:
     """Return the JSON schema of every type, by its name."""
-    _, answers = msgspec.json.schema_components(ANSWERS, ref_template=REFERENCE)
+    [*_, event], answers = msgspec.json.schema_components((*ANSWERS, ResponsesEvent), ref_template=REFERENCE)
     template = REFERENCE.format(name="{model}")
     _, bodies = models_json_schema([(body, "validation") for body in BODIES], ref_template=template)
-    types = {**answers, **bodies["$defs"]}
+    types = {**answers, "ResponsesEvent": event, **bodies["$defs"]}
     return types | {body.__name__: _closed(types[body.__name__]) for body in BODIES}
 
 

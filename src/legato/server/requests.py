@@ -63,13 +63,10 @@ class StructuredOutputs(Part):
     disable_any_whitespace: bool | None = None
 
 
-class GenerationBody(Body):
-    """What both generating routes have in common."""
+class SamplingBody(Body):
+    """What all generating routes have in common."""
 
     stream: bool | None = None
-    stream_options: StreamOptions | None = None
-    n: int | None = None
-    max_tokens: int | None = None
     min_tokens: int | None = None
     temperature: float | None = None
     top_p: float | None = None
@@ -86,17 +83,25 @@ class GenerationBody(Body):
     stop: str | list[str] | None = None
     stop_token_ids: TokenIds | None = None
     ignore_eos: bool | None = None
+    seed: int | None = None
+    priority: int = Field(0, ge=-(2**31), lt=2**31)
+    """Lower runs earlier, where the engine schedules by priority."""
+    add_special_tokens: bool | None = None
+
+
+class GenerationBody(SamplingBody):
+    """What completions and chats have in common."""
+
+    stream_options: StreamOptions | None = None
+    n: int | None = None
+    max_tokens: int | None = None
     response_format: ResponseFormat | None = None
     structured_outputs: StructuredOutputs | None = None
     guided_json: str | dict[str, JsonValue] | None = None
     guided_regex: str | None = None
     guided_choice: list[str] | None = None
     guided_grammar: str | None = None
-    seed: int | None = None
     prompt_logprobs: int | None = None
-    priority: int = Field(0, ge=-(2**31), lt=2**31)
-    """Lower runs earlier, where the engine schedules by priority."""
-    add_special_tokens: bool | None = None
     return_token_ids: bool | None = None
     """Give token ids beside the text, for models without a tokenizer above all."""
 

@@ -25,6 +25,11 @@ def last_events(chunk: msgspec.Struct | None) -> bytes:
     return DONE if chunk is None else event(chunk) + DONE
 
 
+def named_event(data: msgspec.Struct) -> bytes:
+    """Return an event whose name is the tag of its data."""
+    return f"event: {data.__struct_config__.tag}\ndata: ".encode() + _encoder.encode(data) + b"\n\n"
+
+
 def error_event(error: ApiError) -> bytes:
     """Return the event that ends a stream which cannot go on."""
     return b"event: error\ndata: " + error.json() + b"\n\n"

@@ -71,11 +71,13 @@ def test_every_line_gets_a_row_and_what_is_wrong_with_one_stands_in_its_own(tmp_
         line("model", model="another"),
         line("many", n=3, prompt=[[7], [8]]),
         line("field", temprature=1),
+        json.dumps({"custom_id": "items", "method": "POST", "url": "/v1/responses", "body": {"input": "a"}}),
     )
     counts, rows = answered(written(tmp_path, *lines), tmp_path / "out.jsonl", model, max_queue=6)
-    assert (counts.lines, counts.answered, counts.failed) == (10, 10, 7)
-    assert sorted(row["id"] for row in rows) == sorted(f"batch_req_{n}" for n in (1, 2, 3, 5, 6, 7, 8, 9, 10, 11))
+    assert (counts.lines, counts.answered, counts.failed) == (11, 11, 7)
+    assert sorted(row["id"] for row in rows) == sorted(f"batch_req_{n}" for n in (1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 12))
     by_id = {row["id"].removeprefix("batch_req_"): row for row in rows}
+    assert by_id["12"]["response"]["body"]["output"][0]["type"] == "message"
     good = by_id["1"]["response"]
     assert (good["status_code"], good["body"]["choices"][0]["token_ids"]) == (200, [6, 7, 8, 9])
     assert good["request_id"] == good["body"]["id"] and by_id["1"]["error"] is None

@@ -99,7 +99,7 @@ def test_an_invalid_body_names_its_fields_once_each():
     with pytest.raises(ValidationError) as caught:
         completion(prompt=[1, "a"], n="two", stop=5)
     error = invalid_body(caught.value)
-    assert (error.status, error.body.param) == (400, "n")
+    assert (error.status, error.body.param) == (400, "stop")
     assert error.body.message.count("prompt:") == error.body.message.count("stop:") == 1
 
 

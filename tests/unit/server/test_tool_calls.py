@@ -2,17 +2,11 @@
 
 import asyncio
 import json
-from contextlib import asynccontextmanager
 
-import httpx
 import openai
 import pytest
+from app_client import REAL, serving
 from tiny_model import write_tiny_model
-
-from legato.config.options import EngineOptions
-from legato.config.server import ServerOptions
-from legato.engine.async_engine import AsyncLLM
-from legato.server.app import create_app
 
 TOOLS = [
     {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": {}}}}
@@ -22,7 +16,6 @@ CALLS = (
     '<think>Hm</think>Look.\n<tool_call>\n{"name": "weather", "arguments": {"city": "Bern"}}\n</tool_call>\n'
     '<tool_call>\n{"name": "time", "arguments": {}}\n</tool_call>'
 )
-REAL = "legato.engine.bootstrap:build_engine"
 TELLING = (
     "<|start|>user\n{{ tools | length }} {{ messages[1].tool_calls[0].function.arguments.a }} "
     "{{ messages[2].content }} {{ messages[2].tool_call_id }}<|end|><|start|>assistant\n"
@@ -33,21 +26,6 @@ LLAMA = '{"name": "weather", "parameters": {"city": "Bern"}}'
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     return write_tiny_model(tmp_path_factory.mktemp("tiny"))
-
-
-@asynccontextmanager
-async def serving(model, *, factory="echo_core:build", **options):
-    engine = EngineOptions(model=str(model), served_model_name="tiny", device="cpu", enforce_eager=True)
-    llm = await AsyncLLM.start(engine, factory=factory)
-    try:
-        transport = httpx.ASGITransport(create_app(llm, ServerOptions(**options)))
-        http = httpx.AsyncClient(transport=transport, base_url="http://legato/v1")
-        async with openai.AsyncOpenAI(
-            api_key="none", http_client=http, base_url=http.base_url, max_retries=0
-        ) as client:
-            yield client
-    finally:
-        await llm.shutdown()
 
 
 def run(work, model, **options):

@@ -11,7 +11,7 @@ import msgspec
 
 from legato.errors import ConfigError
 
-URLS = ("/v1/chat/completions", "/v1/completions")
+URLS = ("/v1/chat/completions", "/v1/responses", "/v1/completions")
 MOST_LINE_BYTES = 64 * 1024 * 1024
 
 
