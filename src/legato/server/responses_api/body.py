@@ -153,9 +153,9 @@ class ResponsesBody(SamplingBody):
     """Accepted without effect: it is about tools that a server runs."""
     store: bool | None = None
     previous_response_id: str | None = None
+    background: bool | None = None
     conversation: None = None
     prompt: None = None
-    background: Literal[False] | None = None
     reasoning: ReasoningConfig | None = None
-    top_logprobs: Literal[0] | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=0)] | None = None
     truncation: Literal["disabled"] | None = None

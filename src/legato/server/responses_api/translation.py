@@ -35,8 +35,8 @@ SAME = (*SamplingBody.model_fields, "parallel_tool_calls", "chat_template_kwargs
 
 def as_chat(body: ResponsesBody) -> ChatBody:
     """Return the chat that ``body`` asks to continue; raises ApiError for what needs a memory of earlier answers."""
-    for field, value in (("previous_response_id", body.previous_response_id), ("store", body.store)):
-        if value:
+    for field in ("previous_response_id", "store", "background"):
+        if getattr(body, field):
             message = f"{field}: this server keeps no responses; send what was said before as input"
             raise ApiError(400, message, param=field, code="unsupported_value")
     choice = body.tool_choice
