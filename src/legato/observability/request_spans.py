@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 TRACES_PATH = "/v1/traces"
 EXPORT_TIMEOUT_S = 5
+CHAT_IDS = ("chatcmpl-", "resp_")
+"""How the ids of requests begin that continue a conversation."""
 
 
 class RequestSpans:
@@ -44,7 +46,7 @@ class RequestSpans:
         def epoch_ns(seconds: float) -> int:
             return int(seconds * 1e9) + to_epoch_ns
 
-        operation = "chat" if timing.request_id.startswith("chatcmpl-") else "text_completion"
+        operation = "chat" if timing.request_id.startswith(CHAT_IDS) else "text_completion"
         span = self._tracer.start_span(
             f"{operation} {self._model}",
             kind=trace.SpanKind.SERVER,

@@ -120,6 +120,8 @@ def test_a_served_request_is_told_of_as_part_of_its_callers_trace(collector, tmp
                 body = {"prompt": [5, 6], "max_tokens": 3, "ignore_eos": True}
                 answer = await client.post("/v1/completions", json=body, headers=headers)
                 assert answer.status_code == 200
+                items = await client.post("/v1/responses", json={"input": "a", "max_output_tokens": 2})
+                assert items.status_code == 200
             [spans] = [layer.kwargs["spans"] for layer in app.user_middleware if "spans" in layer.kwargs]
             await asyncio.to_thread(spans.shutdown)
         finally:
@@ -130,7 +132,7 @@ def test_a_served_request_is_told_of_as_part_of_its_callers_trace(collector, tmp
     assert (request.trace_id.hex(), request.parent_span_id.hex()) == (TRACE_ID, PARENT_ID)
     assert attributes(request)["gen_ai.usage.output_tokens"] == 3
     assert attributes(request)["gen_ai.latency.time_in_queue"] >= 0
-    assert {"queue", "prefill", "decode"} < set(told)
+    assert {"queue", "prefill", "decode", "chat tiny"} < set(told)
 
 
 def test_phases_meet_and_make_up_the_whole():
