@@ -22,8 +22,9 @@ from legato.server.operations import Health, Model, ModelList, Steps, Version
 from legato.server.profiling import Profile
 from legato.server.requests import Body, ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
 from legato.server.responses import Chat, ChatChunk, Completion
-from legato.server.responses_api.answer import Responses, ResponsesEvent
+from legato.server.responses_api.answer import Responses
 from legato.server.responses_api.body import ResponsesBody
+from legato.server.responses_api.events import ResponsesEvent
 from legato.server.state import ServerState, state_of
 from legato.server.tokenizing import Detokenized, Tokenized
 

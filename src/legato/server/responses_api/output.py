@@ -8,23 +8,25 @@ from typing import Any, Protocol
 from legato.server.message import call_id
 from legato.server.parsers.pieces import Arguments, CallStart, Content, Piece, Reasoning
 from legato.server.responses_api.answer import (
-    ArgumentsDelta,
-    ArgumentsDone,
-    Event,
     Item,
-    ItemAdded,
-    ItemDone,
     ItemStatus,
     OutputCall,
     OutputMessage,
     OutputReasoning,
     OutputText,
     Part,
+    ReasoningText,
+)
+from legato.server.responses_api.events import (
+    ArgumentsDelta,
+    ArgumentsDone,
+    Event,
+    ItemAdded,
+    ItemDone,
     PartAdded,
     PartDone,
     ReasoningDelta,
     ReasoningDone,
-    ReasoningText,
     TextDelta,
     TextDone,
 )

@@ -21,13 +21,7 @@ from legato.server.generation import respond
 from legato.server.message import MessageReader
 from legato.server.responses import Usage
 from legato.server.responses_api.answer import (
-    Completed,
-    Created,
-    EndedEarly,
-    Event,
-    Failed,
     Incomplete,
-    InProgress,
     InputTokensDetails,
     Responses,
     ResponsesError,
@@ -35,6 +29,14 @@ from legato.server.responses_api.answer import (
     Status,
 )
 from legato.server.responses_api.body import ResponsesBody
+from legato.server.responses_api.events import (
+    Completed,
+    Created,
+    EndedEarly,
+    Event,
+    Failed,
+    InProgress,
+)
 from legato.server.responses_api.output import Output
 from legato.server.responses_api.translation import as_chat, renamed
 from legato.server.sse import named_event
