@@ -1,13 +1,14 @@
 """The architecture is the import contracts of pyproject.toml; this runs them."""
 
+import subprocess
+import sys
 from pathlib import Path
 
-import pytest
-from importlinter.cli import EXIT_STATUS_SUCCESS, lint_imports
-
 ROOT = Path(__file__).parents[2]
+LINT = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(no_cache=True))"
 
 
-def test_every_import_contract_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
-    assert lint_imports(config_filename=str(ROOT / "pyproject.toml"), no_cache=True) == EXIT_STATUS_SUCCESS
+def test_every_import_contract_is_kept() -> None:
+    # in a process of its own: the linter sets logging up anew, and silences all other loggers
+    done = subprocess.run([sys.executable, "-c", LINT], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
