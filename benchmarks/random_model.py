@@ -1,11 +1,10 @@
 """A model of random weights with a cache, whose whole decode steps are timed in a CUDA graph."""
 
-# ruff: noqa: TID251 (times are taken with CUDA's own events and graphs, not with the engine's)
-import statistics
 from typing import NamedTuple
 
 import torch
 from fused_kernel_checks import Width, config_of, randomise
+from graph_timing import time_calls
 from product_checks import DEVICE
 from product_list import PRODUCTS
 from product_tuning import ROW_CLASSES
@@ -22,7 +21,6 @@ from legato.runner.attention_contexts import InlineAttention
 NUM_LAYERS = {"smollm2-135m": 30, "llama-3.1-8b": 6}
 """As many as give no layer its weights or keys from the L2 cache."""
 CONTEXT, BLOCK_SIZE, MAX_MODEL_LEN = 256, 16, 4096
-REPLAYS = 25
 
 
 class Timed(NamedTuple):
@@ -92,17 +90,6 @@ class RandomModel:
     def time(self, batch: int) -> Timed:
         """Return the median time of a step's graph, and what its last replay found."""
         metadata, token_ids = self.metadata(batch), torch.arange(batch, device=DEVICE)
-        self.step(token_ids, metadata)  # compiles
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            logits = self.step(token_ids, metadata)
-        times = []
-        for _ in range(REPLAYS):
-            begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            begin.record()
-            graph.replay()
-            end.record()
-            end.synchronize()
-            times.append(begin.elapsed_time(end))
-        return Timed(statistics.median(times[REPLAYS // 5 :]), logits.clone())
+        logits: list[torch.Tensor] = []
+        microseconds = time_calls([lambda: logits.append(self.step(token_ids, metadata))])
+        return Timed(microseconds / 1e3, logits[-1].clone())  # the last are the graph's own

@@ -17,7 +17,7 @@ from kernel_settings import Early, Settings, apply
 from product_list import PRODUCTS
 from product_tuning import ROW_CLASSES
 from random_model import NUM_LAYERS, RandomModel, Timed
-from tuned_tables import Decode, DecodeKey, ProductKey
+from tuned_tables import Decode, DecodeKey, ProductKey, merged
 
 from legato.device.facts import DeviceFacts
 from legato.kernels.early_start_triton import NARROW
@@ -39,28 +39,26 @@ Tilings = Mapping[tuple[str, ProductKey], Sequence[Tiling]]
 """Of products, by table and key."""
 
 
-def finalists(products: Iterable[Mapping[str, Any]]) -> dict[tuple[str, ProductKey], list[Tiling]]:
-    """Return the tilings worth trying in steps, by the rows of :func:`product_tuning.tune_product`."""
+def finalists(products: Iterable[Mapping[str, Any]]) -> Tilings:
+    """Return the tilings worth trying in steps, by the rows of :func:`product_tuning.tune_product`, best first each."""
     return {
-        (row["table"], row["key"]): [Tiling(*tried[:-1]) for tried in row["tried"] if tried[-1] <= NEARLY * fastest][
-            :FINALISTS
+        (row["table"], row["key"]): [
+            Tiling(*tiling) for *tiling, us in tried[:FINALISTS] if us <= NEARLY * tried[0][-1]
         ]
         for row in products
-        for fastest in [min((tried[-1] for tried in row["tried"]), default=0.0)]
+        for tried in [row["tried"]]
     }
 
 
 def with_tiling(settings: Settings, table: str, key: ProductKey, tiling: Tiling | None) -> Settings:
     """Return ``settings`` in which a product is tiled so; None: left to torch."""
-    others = {other: one for other, one in settings.tables[table].items() if other != key}
-    tiled = others if tiling is None else others | {key: tiling}
+    tiled = merged(settings.tables[table], [key], {} if tiling is None else {key: tiling})
     return replace(settings, tables={**settings.tables, table: tiled})
 
 
 def with_decode(settings: Settings, key: DecodeKey, decode: Decode | None) -> Settings:
     """Return ``settings`` in which decodes of ``key`` are done so; None: by the rules."""
-    others = {other: one for other, one in settings.decodes.items() if other != key}
-    return replace(settings, decodes=others if decode is None else others | {key: decode})
+    return replace(settings, decodes=merged(settings.decodes, [key], {} if decode is None else {key: decode}))
 
 
 def undecided(tuned: Settings, before: Settings) -> Settings:

@@ -27,6 +27,7 @@ from kernel_settings import Settings, present_settings, set_early
 from product_checks import DEVICE
 from product_list import PRODUCTS
 from product_tuning import ROW_CLASSES, compilation, compilations, tune_product
+from step_tuning import Tilings
 from tuned_tables import PRODUCT_TABLES, decodes_source, merged, products_source, with_constants
 
 from legato.device.facts import DeviceFacts
@@ -77,10 +78,9 @@ def tune_decodes(before: Settings, facts: DeviceFacts, report: Report) -> Settin
     return Settings(tables=before.tables, decodes={**before.decodes, **chosen}, early=before.early)
 
 
-def tune_steps(before: Settings, tuned: Settings, facts: DeviceFacts, report: Report) -> Settings:
+def tune_steps(before: Settings, tuned: Settings, tilings: Tilings, facts: DeviceFacts, report: Report) -> Settings:
     """Take what makes whole steps faster; return the settings with it, and all else as ``tuned``."""
     rows = report["steps"] = []
-    tilings = step_tuning.finalists(report.get("products", ()))
     settings = start = step_tuning.undecided(tuned, before)
     for row in step_tuning.tune_steps(start, tilings, tuned.decodes, facts):
         settings = row.pop("settings")
@@ -93,10 +93,9 @@ def tune_steps(before: Settings, tuned: Settings, facts: DeviceFacts, report: Re
 
 
 def step_kernels(
-    before: Settings, tuned: Settings, facts: DeviceFacts, report: Report
+    before: Settings, tuned: Settings, tilings: Tilings, facts: DeviceFacts
 ) -> Iterator[Callable[[], object]]:
     """Yield the launches of products and decodes that whole steps will try."""
-    tilings = step_tuning.finalists(report.get("products", ()))
     for model in step_tuning.NUM_LAYERS:
         for product in PRODUCTS[model]:
             for num_rows in ROW_CLASSES:
@@ -152,8 +151,9 @@ def main() -> int:
         settings = tune_decodes(settings, facts, report)
         finish("decodes")
     if "steps" in stages:
-        compiler.compile(step_kernels(before, settings, facts, report), step_tuning.WAYS.values())
-        settings = tune_steps(before, settings, facts, report)
+        tilings = step_tuning.finalists(report.get("products", ()))
+        compiler.compile(step_kernels(before, settings, tilings, facts), step_tuning.WAYS.values())
+        settings = tune_steps(before, settings, tilings, facts, report)
         finish("steps")
     compiler.close()
     wrong = [one for stage in STAGES for row in report.get(stage, []) for one in row["wrong"]]

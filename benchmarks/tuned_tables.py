@@ -2,11 +2,14 @@
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from product_list import PRODUCTS
 
 from legato.kernels.linear_tilings import Tiling
 
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 KERNELS = Path("src/legato/kernels")
 PRODUCT_TABLES = {
     "TILINGS": "Of products without a norm before them, whether or not they are added to a residual.",
@@ -77,12 +80,10 @@ def with_constants(source: str, constants: Mapping[str, object]) -> str:
     return "\n".join(lines)
 
 
-def merged(
-    table: Mapping[ProductKey, Tiling], measured: Iterable[ProductKey], chosen: Mapping[ProductKey, Tiling]
-) -> dict[ProductKey, Tiling]:
+def merged(table: Mapping[Key, Value], measured: Iterable[Key], chosen: Mapping[Key, Value]) -> dict[Key, Value]:
     """Return ``table`` with what was ``chosen`` in the place of all that was ``measured``."""
     gone = set(measured)
-    return {key: tiling for key, tiling in table.items() if key not in gone} | dict(chosen)
+    return {key: value for key, value in table.items() if key not in gone} | dict(chosen)
 
 
 def _first_use(table: str, key: ProductKey) -> tuple[int, str]:
