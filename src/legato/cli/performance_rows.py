@@ -77,7 +77,7 @@ def latest(rows: Iterable[Found], key: Callable[[Found], Hashable]) -> list[Foun
     return list({key(row): row for row in rows}.values())
 
 
-def beside(own: Found, others: Sequence[Found], key: Callable[[Found], Hashable]) -> Found | None:
+def _beside(own: Found, others: Sequence[Found], key: Callable[[Found], Hashable]) -> Found | None:
     """Return the other engine's row of the same key, from the same file or else the latest one; None: there is none."""
     same = [other for other in others if key(other) == key(own)]
     return next((other for other in same if other.file == own.file), same[-1] if same else None)
@@ -87,7 +87,7 @@ def pairs(rows: Sequence[Found], fields: Sequence[str]) -> list[tuple[Found, Fou
     """Return Legato's latest rows, each with vLLM's row of the same case."""
     key = key_of(fields)
     peers = [row for row in rows if row["engine"] == "vllm"]
-    return [(own, beside(own, peers, key)) for own in latest((r for r in rows if r["engine"] == "legato"), key)]
+    return [(own, _beside(own, peers, key)) for own in latest((r for r in rows if r["engine"] == "legato"), key)]
 
 
 def key_of(fields: Sequence[str]) -> Callable[[Found], Hashable]:

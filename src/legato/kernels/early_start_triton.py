@@ -39,10 +39,9 @@ def early_start(num_rows: int, width: int | None = None) -> dict[str, bool]:
 
     ``width``: elements of the narrowest row that it reads or writes; None: of a model of any width.
     """
-    rows = row_class(num_rows)
-    pays = [rows in NARROW_ROWS] if width is None or width <= NARROW else []
-    pays += [rows in WIDE_ROWS] if width is None or width > NARROW else []
-    if all(pays) and _gpu_is_capable():
+    narrow, wide = (row_class(num_rows) in rows for rows in (NARROW_ROWS, WIDE_ROWS))
+    pays = narrow and wide if width is None else narrow if width <= NARROW else wide
+    if pays and _gpu_is_capable():
         return {"EARLY": True, "launch_pdl": True}
     return {"EARLY": False}
 
