@@ -12,30 +12,29 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
     """Counts the events of the stream, from 0."""
 
 
-class Created(Event, frozen=True, kw_only=True, tag="response.created"):
+class _OfResponse(Event, frozen=True, kw_only=True):
+    response: Responses
+
+
+class Created(_OfResponse, frozen=True, kw_only=True, tag="response.created"):
     """The first event."""
 
-    response: Responses
 
-
-class InProgress(Event, frozen=True, kw_only=True, tag="response.in_progress"):
+class InProgress(_OfResponse, frozen=True, kw_only=True, tag="response.in_progress"):
     """The model is at work."""
 
-    response: Responses
+
+class _WithItem(Event, frozen=True, kw_only=True):
+    output_index: int
+    item: Item
 
 
-class ItemAdded(Event, frozen=True, kw_only=True, tag="response.output_item.added"):
+class ItemAdded(_WithItem, frozen=True, kw_only=True, tag="response.output_item.added"):
     """An item begins."""
 
-    output_index: int
-    item: Item
 
-
-class ItemDone(Event, frozen=True, kw_only=True, tag="response.output_item.done"):
+class ItemDone(_WithItem, frozen=True, kw_only=True, tag="response.output_item.done"):
     """An item is whole."""
-
-    output_index: int
-    item: Item
 
 
 class _OfItem(Event, frozen=True, kw_only=True):
@@ -48,16 +47,16 @@ class _OfPart(_OfItem, frozen=True, kw_only=True):
     """An item has one part."""
 
 
-class PartAdded(_OfPart, frozen=True, kw_only=True, tag="response.content_part.added"):
+class _WithPart(_OfPart, frozen=True, kw_only=True):
+    part: Part
+
+
+class PartAdded(_WithPart, frozen=True, kw_only=True, tag="response.content_part.added"):
     """The text of an item begins."""
 
-    part: Part
 
-
-class PartDone(_OfPart, frozen=True, kw_only=True, tag="response.content_part.done"):
+class PartDone(_WithPart, frozen=True, kw_only=True, tag="response.content_part.done"):
     """The text of an item is whole."""
-
-    part: Part
 
 
 class TextDelta(_OfPart, frozen=True, kw_only=True, tag="response.output_text.delta"):
@@ -99,22 +98,16 @@ class ArgumentsDone(_OfItem, frozen=True, kw_only=True, tag="response.function_c
     arguments: str
 
 
-class Completed(Event, frozen=True, kw_only=True, tag="response.completed"):
+class Completed(_OfResponse, frozen=True, kw_only=True, tag="response.completed"):
     """The last event of an answer that the model has ended."""
 
-    response: Responses
 
-
-class EndedEarly(Event, frozen=True, kw_only=True, tag="response.incomplete"):
+class EndedEarly(_OfResponse, frozen=True, kw_only=True, tag="response.incomplete"):
     """The last event of an answer that was cut off."""
 
-    response: Responses
 
-
-class Failed(Event, frozen=True, kw_only=True, tag="response.failed"):
+class Failed(_OfResponse, frozen=True, kw_only=True, tag="response.failed"):
     """The last event of a stream that could not go on."""
-
-    response: Responses
 
 
 ResponsesEvent = (

@@ -1,9 +1,10 @@
 """The parts of a message -> the items of a response, and the events that tell of them as they come."""
 
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from legato.server.message import call_id
 from legato.server.parsers.pieces import Arguments, CallStart, Content, Piece, Reasoning
@@ -75,22 +76,40 @@ class Output:
             self._open = None
 
 
-class _Open(Protocol):
+class _Open(ABC):
     """An item that is being written."""
 
+    def __init__(self, numbers: Iterator[int], index: int, prefix: str) -> None:
+        self._numbers = numbers
+        self._index = index
+        self._id = f"{prefix}_{uuid.uuid4().hex}"
+        self._text = ""
+
+    @abstractmethod
     def takes(self, piece: Piece) -> bool:
         """Return whether ``piece`` is a further part of this item."""
-        ...
 
+    @abstractmethod
     def item(self, status: ItemStatus) -> Item:
         """Return the item as it is now."""
-        ...
 
+    @abstractmethod
     def begin(self) -> Iterator[Event]: ...
 
+    @abstractmethod
     def more(self, text: str) -> Event: ...
 
+    @abstractmethod
     def end(self, status: ItemStatus) -> Iterator[Event]: ...
+
+    def _added(self, item: Item) -> Event:
+        return ItemAdded(sequence_number=next(self._numbers), output_index=self._index, item=item)
+
+    def _done(self, status: ItemStatus) -> Event:
+        return ItemDone(sequence_number=next(self._numbers), output_index=self._index, item=self.item(status))
+
+    def _place(self) -> dict[str, Any]:
+        return {"sequence_number": next(self._numbers), "item_id": self._id, "output_index": self._index}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,15 +130,12 @@ _REASONING = _TextKind(
 )
 
 
-class _Text:
-    """Implements :class:`_Open` for an item of one part, its text."""
+class _Text(_Open):
+    """An item of one part, its text."""
 
     def __init__(self, numbers: Iterator[int], index: int, kind: _TextKind) -> None:
-        self._numbers = numbers
-        self._index = index
+        super().__init__(numbers, index, kind.prefix)
         self._kind = kind
-        self._id = f"{kind.prefix}_{uuid.uuid4().hex}"
-        self._text = ""
 
     def takes(self, piece: Piece) -> bool:
         return isinstance(piece, self._kind.piece)
@@ -128,8 +144,7 @@ class _Text:
         return self._kind.item(id=self._id, status=status, content=[self._part()])
 
     def begin(self) -> Iterator[Event]:
-        empty = self._kind.item(id=self._id, status="in_progress", content=[])
-        yield ItemAdded(sequence_number=next(self._numbers), output_index=self._index, item=empty)
+        yield self._added(self._kind.item(id=self._id, status="in_progress", content=[]))
         yield PartAdded(**self._place(), part=self._part())
 
     def more(self, text: str) -> Event:
@@ -139,42 +154,33 @@ class _Text:
     def end(self, status: ItemStatus) -> Iterator[Event]:
         yield self._kind.done(**self._place(), text=self._text)
         yield PartDone(**self._place(), part=self._part())
-        yield ItemDone(sequence_number=next(self._numbers), output_index=self._index, item=self.item(status))
+        yield self._done(status)
 
     def _part(self) -> Part:
         return self._kind.part(text=self._text)
 
-    def _place(self) -> dict[str, Any]:
-        return {"sequence_number": next(self._numbers), "item_id": self._id, "output_index": self._index}
 
-
-class _Call:
-    """Implements :class:`_Open` for a call."""
+class _Call(_Open):
+    """A call, whose text is its arguments."""
 
     def __init__(self, numbers: Iterator[int], index: int, name: str) -> None:
-        self._numbers = numbers
-        self._index = index
-        self._id = f"fc_{uuid.uuid4().hex}"
+        super().__init__(numbers, index, "fc")
         self._call_id = call_id()
         self._name = name
-        self._arguments = ""
 
     def takes(self, piece: Piece) -> bool:
         return isinstance(piece, Arguments)
 
     def item(self, status: ItemStatus) -> Item:
-        return OutputCall(id=self._id, call_id=self._call_id, name=self._name, arguments=self._arguments, status=status)
+        return OutputCall(id=self._id, call_id=self._call_id, name=self._name, arguments=self._text, status=status)
 
     def begin(self) -> Iterator[Event]:
-        yield ItemAdded(sequence_number=next(self._numbers), output_index=self._index, item=self.item("in_progress"))
+        yield self._added(self.item("in_progress"))
 
     def more(self, text: str) -> Event:
-        self._arguments += text
+        self._text += text
         return ArgumentsDelta(**self._place(), delta=text)
 
     def end(self, status: ItemStatus) -> Iterator[Event]:
-        yield ArgumentsDone(**self._place(), name=self._name, arguments=self._arguments)
-        yield ItemDone(sequence_number=next(self._numbers), output_index=self._index, item=self.item(status))
-
-    def _place(self) -> dict[str, Any]:
-        return {"sequence_number": next(self._numbers), "item_id": self._id, "output_index": self._index}
+        yield ArgumentsDone(**self._place(), name=self._name, arguments=self._text)
+        yield self._done(status)
