@@ -7,6 +7,7 @@ those of OpenTelemetry's conventions for generative AI, and ``gen_ai.latency.*``
 import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, contextmanager
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -20,8 +21,15 @@ if TYPE_CHECKING:
 
 TRACES_PATH = "/v1/traces"
 EXPORT_TIMEOUT_S = 5
-CHAT_IDS = ("chatcmpl-", "resp_")
-"""How the ids of requests begin that continue a conversation."""
+OPERATION = "legato.operation"
+"""Under this key OpenTelemetry's context holds what the present request asks for."""
+
+
+class Operation(StrEnum):
+    """What a request asks for, as ``gen_ai.operation.name`` has it."""
+
+    CHAT = "chat"
+    TEXT_COMPLETION = "text_completion"
 
 
 class RequestSpans:
@@ -38,15 +46,15 @@ class RequestSpans:
         self._tracer = self._provider.get_tracer("legato", version)
 
     def observe(self, timing: RequestTiming) -> None:
-        """Take in an output that has ended; its parent is the span that :meth:`caller` has read, if there is one."""
-        from opentelemetry import trace
+        """Take in an output that has ended, inside the :meth:`request` that it belongs to."""
+        from opentelemetry import context, trace
 
         to_epoch_ns = time.time_ns() - time.monotonic_ns()
 
         def epoch_ns(seconds: float) -> int:
             return int(seconds * 1e9) + to_epoch_ns
 
-        operation = "chat" if timing.request_id.startswith(CHAT_IDS) else "text_completion"
+        operation = context.get_value(OPERATION)
         span = self._tracer.start_span(
             f"{operation} {self._model}",
             kind=trace.SpanKind.SERVER,
@@ -58,9 +66,9 @@ class RequestSpans:
             self._tracer.start_span(name, context=inside, start_time=epoch_ns(start)).end(epoch_ns(end))
         span.end(epoch_ns(timing.finished))
 
-    def caller(self, headers: Mapping[str, str]) -> AbstractContextManager[None]:
-        """Inside the result, spans belong to the trace that a request's headers name (W3C ``traceparent``)."""
-        return _inside(headers)
+    def request(self, operation: Operation, headers: Mapping[str, str]) -> AbstractContextManager[None]:
+        """Inside the result, outputs are of ``operation``, in the trace that ``headers`` name (W3C ``traceparent``)."""
+        return _inside(operation, headers)
 
     def flush(self) -> None:
         """Hand over what is waiting."""
@@ -70,7 +78,7 @@ class RequestSpans:
         """Hand over what is waiting, and end; the process's own end does so too."""
         self._provider.shutdown()
 
-    def _attributes(self, operation: str, timing: RequestTiming) -> dict[str, Any]:
+    def _attributes(self, operation: object, timing: RequestTiming) -> dict[str, Any]:
         values = {
             "gen_ai.operation.name": operation,
             "gen_ai.provider.name": "legato",
@@ -128,11 +136,12 @@ def open_request_spans(endpoint: str, *, model: str, version: str) -> RequestSpa
 
 
 @contextmanager
-def _inside(headers: Mapping[str, str]) -> "Iterator[None]":
+def _inside(operation: Operation, headers: Mapping[str, str]) -> "Iterator[None]":
     from opentelemetry import context
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-    token = context.attach(TraceContextTextMapPropagator().extract(headers))
+    callers = TraceContextTextMapPropagator().extract(headers)
+    token = context.attach(context.set_value(OPERATION, operation, callers))
     try:
         yield
     finally:

@@ -1,13 +1,20 @@
-"""Middleware: what a request does belongs to the trace that its headers name."""
+"""Middleware: what a request asks for, and that what it does belongs to the trace that its headers name."""
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from legato.observability.request_spans import RequestSpans
+from legato.observability.request_spans import Operation, RequestSpans
+
+OPERATIONS = {
+    "/v1/completions": Operation.TEXT_COMPLETION,
+    "/v1/chat/completions": Operation.CHAT,
+    "/v1/responses": Operation.CHAT,
+}
+"""The routes that have outputs."""
 
 
 class TraceContext:
-    """Reads ``traceparent`` of every HTTP request."""
+    """Reads ``traceparent`` of every HTTP request that may have outputs."""
 
     def __init__(self, app: ASGIApp, *, spans: RequestSpans) -> None:
         self._app = app
@@ -15,8 +22,9 @@ class TraceContext:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection."""
-        if scope["type"] != "http":
+        operation = OPERATIONS.get(scope["path"]) if scope["type"] == "http" else None
+        if operation is None:
             await self._app(scope, receive, send)
             return
-        with self._spans.caller(Headers(scope=scope)):
+        with self._spans.request(operation, Headers(scope=scope)):
             await self._app(scope, receive, send)

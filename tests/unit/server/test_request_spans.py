@@ -13,13 +13,15 @@ from legato.config.options import EngineOptions
 from legato.config.server import ServerOptions
 from legato.engine.async_engine import AsyncLLM
 from legato.errors import ConfigError
-from legato.observability.request_spans import check_collector, open_request_spans, phases
+from legato.observability.request_spans import Operation, check_collector, open_request_spans, phases
 from legato.observability.request_timing import RequestTiming
 from legato.server import lifecycle
 from legato.server.app import create_app
+from legato.server.batch.lines import URLS
+from legato.server.trace_context import OPERATIONS
 
 TIMING = RequestTiming(
-    request_id="chatcmpl-7-0",
+    request_id="7-0",
     index=0,
     num_prompt_tokens=5,
     num_output_tokens=3,
@@ -77,7 +79,7 @@ def attributes(span):
 def test_an_output_is_a_span_with_its_phases_inside(collector):
     address, told = collector
     spans = open_request_spans(address, model="tiny", version="1")
-    with spans.caller({"traceparent": f"00-{TRACE_ID}-{PARENT_ID}-01"}):
+    with spans.request(Operation.CHAT, {"traceparent": f"00-{TRACE_ID}-{PARENT_ID}-01"}):
         spans.observe(TIMING)
     spans.shutdown()
     request = told["chat tiny"]
@@ -93,7 +95,7 @@ def test_an_output_is_a_span_with_its_phases_inside(collector):
         "gen_ai.provider.name": "legato",
         "gen_ai.request.model": "tiny",
         "gen_ai.response.model": "tiny",
-        "gen_ai.response.id": "chatcmpl-7-0",
+        "gen_ai.response.id": "7-0",
         "gen_ai.usage.input_tokens": 5,
         "gen_ai.usage.output_tokens": 3,
         "gen_ai.latency.time_in_queue": 0.25,
@@ -133,6 +135,10 @@ def test_a_served_request_is_told_of_as_part_of_its_callers_trace(collector, tmp
     assert attributes(request)["gen_ai.usage.output_tokens"] == 3
     assert attributes(request)["gen_ai.latency.time_in_queue"] >= 0
     assert {"queue", "prefill", "decode", "chat tiny"} < set(told)
+
+
+def test_the_operation_of_every_route_with_outputs_is_known():
+    assert OPERATIONS.keys() == set(URLS)
 
 
 def test_phases_meet_and_make_up_the_whole():
