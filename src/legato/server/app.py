@@ -21,6 +21,7 @@ from legato.server.auth import OPEN_PATHS, RequireApiKey
 from legato.server.body_reader import BodyReader
 from legato.server.cross_site import RefuseCrossSite
 from legato.server.errors import ApiError, handle
+from legato.server.hosts import given_hosts
 from legato.server.live import Broadcaster
 from legato.server.parsers.registry import MessageStyle
 from legato.server.responses_api import route as responses_route
@@ -65,7 +66,7 @@ def create_app(llm: AsyncLLM, options: ServerOptions) -> FastAPI:
     if options.api_key is not None:
         open_paths = OPEN_PATHS | ui_routes.OPEN_PATHS if options.ui else OPEN_PATHS
         app.add_middleware(RequireApiKey, key=options.api_key, open_paths=open_paths)
-    app.add_middleware(RefuseCrossSite)
+    app.add_middleware(RefuseCrossSite, hosts=given_hosts(options))
     return app
 
 

@@ -5,7 +5,7 @@ takes the server for the page's own site, and lets it read every answer. It stil
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from ipaddress import ip_address
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -17,7 +17,7 @@ from legato.server.errors import ApiError
 LOCAL = ("localhost", "127.0.0.1", "::1")
 ANY = "*"
 HOW_TO_ALLOW = "--allowed-hosts NAME makes it answer to NAME too, --allowed-hosts '*' to any"
-_HOST = re.compile(r"(\[[^\]]*\]|[^:]*)(:\d*)?")
+_HOST = re.compile(r"(\[[^\]]*\]|[^:\[\]]*)(:\d*)?")
 """A header's value: a name, or an address in brackets; a port."""
 _NAME = re.compile(r"(\*\.)?[\w-]+(\.[\w-]+)*\.?")
 _MOST_SHOWN = 100
@@ -29,10 +29,28 @@ def hosts_of(options: ServerOptions, address: str) -> frozenset[str] | None:
     Where a key is asked for, such a page has none; and whoever binds to every interface offers the server to a network,
     whose names for it nobody here knows. Names that are given count in either case.
     """
-    given = [name.strip() for names in options.allowed_hosts for name in names.split(",")]
+    given = _given(options)
     if ANY in given or (not given and (options.api_key is not None or ip_address(address).is_unspecified)):
         return None
     return frozenset(map(_canonical, (*LOCAL, options.host, address, *map(_checked, given))))
+
+
+def given_hosts(options: ServerOptions) -> frozenset[str]:
+    """Return the names that ``--allowed-hosts`` gives one by one, as :func:`includes` takes them."""
+    return frozenset(_canonical(name) for name in _given(options) if name != ANY)
+
+
+def name_and_port(host: str) -> tuple[str, str] | None:
+    """Return the name of a ``Host``, in the one way in which names are compared, and its port; None: it is no host."""
+    parts = _HOST.fullmatch(host)
+    return None if parts is None else (_canonical(parts[1]), (parts[2] or "").removeprefix(":"))
+
+
+def includes(hosts: Set[str], name: str) -> bool:
+    """Return whether ``name`` is one of ``hosts``, or under one that begins with ``*.``."""
+    labels = name.split(".")
+    above = ("*." + ".".join(labels[first:]) for first in range(1, len(labels)))
+    return name in hosts or any(each in hosts for each in above)
 
 
 class RefuseOtherHosts:
@@ -58,13 +76,12 @@ class RefuseOtherHosts:
         return next((host[:_MOST_SHOWN] for host in asked if not self._is_own(host)), None)
 
     def _is_own(self, host: str) -> bool:
-        parts = _HOST.fullmatch(host)
-        if parts is None:
-            return False
-        name = _canonical(parts[1])
-        labels = name.split(".")
-        above = ("*." + ".".join(labels[first:]) for first in range(1, len(labels)))
-        return name in self._hosts or not self._hosts.isdisjoint(above)
+        asked = name_and_port(host)
+        return asked is not None and includes(self._hosts, asked[0])
+
+
+def _given(options: ServerOptions) -> list[str]:
+    return [name.strip() for names in options.allowed_hosts for name in names.split(",")]
 
 
 def _canonical(name: str) -> str:

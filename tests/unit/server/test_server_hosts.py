@@ -75,6 +75,7 @@ def test_a_name_is_compared_without_port_and_case(asked):
         "localhost@evil.example",
         "localhost:80:80",
         "[::1",
+        "[localhost",
         "::1",
         "localhost/",
         "0.0.0.0:8000",
