@@ -11,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from legato.config.options import EngineOptions
 from legato.training.settings import DATA, TrainingOptions
+from legato.training.time_budget import Stopwatch
 
 if TYPE_CHECKING:  # it imports torch
     from legato.training.acceptance import Evaluation
@@ -36,20 +37,22 @@ def train_drafter(
     """Train an EAGLE-3 draft head for a model, on its own answers.
 
     The model answers the prompts, then a head learns to foresee the answers from the model's inner states. What is left
-    in --out serves as a drafter, here and in other engines that read EAGLE-3 heads. A run that was interrupted goes on
-    with --resume; answers are never generated twice.
+    in --out serves as a drafter, here and in other engines that read EAGLE-3 heads. Ctrl-C leaves the head of the last
+    step, and --resume goes on from there; answers are never generated twice.
 
     Examples:
 
     - `legato train-drafter --model smollm2 --data gsm8k/train.jsonl --data sharegpt.json --out head`
     - `legato train-drafter --model smollm2 --data prompts.jsonl --invented-prompts 20000 --out head`
+    - `legato train-drafter --model smollm2 --data prompts.jsonl --max-minutes 30 --out head`
     - `legato serve --model smollm2 --speculative-config '{"method": "eagle3", "model": "head"}'`
     """
+    stopwatch = Stopwatch()  # before torch is imported
     from legato.training.run import train_drafter as train
 
     console = Console(stderr=True)
     with TerminalProgress(console) as progress:
-        evaluation = train([Path(name) for name in data], Path(out), what, engine, progress, console)
+        evaluation = train([Path(name) for name in data], Path(out), what, engine, progress, console, stopwatch)
     Console().print(f"{out}: {described(evaluation)}", markup=False, highlight=False, soft_wrap=True)
 
 

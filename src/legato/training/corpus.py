@@ -29,6 +29,7 @@ from legato.training.questions import (
     training_questions,
 )
 from legato.training.settings import TrainingOptions
+from legato.training.time_budget import TimeBudget
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,12 +50,14 @@ class AnsweringEngine:
         engine: EngineOptions,
         progress: RunProgress,
         console: Console | None,
+        budget: TimeBudget,
     ) -> None:
         self.tokenizer = load_tokenizer(resolved.source)
         self.processor = InputProcessor(self.tokenizer, resolved.config)
         self.seed = engine.seed
         self.progress = progress
         self._resolved, self._model, self._engine, self._console = resolved, model, engine, console
+        self._budget = budget
         self._core: EngineCore | None = None
 
     @property
@@ -68,13 +71,22 @@ class AnsweringEngine:
         return prompt_token_ids(self.processor, self.tokenizer, prompt)
 
     def answers(self, what: str, questions: Sequence[Question], path: Path) -> list[tuple[int, ...]]:
-        """Return an answer to each question, of ``path`` as far as they are there."""
+        """Return an answer to each question, of ``path`` as far as they are there.
+
+        Raises ConfigError where the time is over before all are there.
+        """
         file = AnswerFile(path, questions, self._resolved.config.model_name)
         if len(file.answers) < len(questions):
             if self._core is None:
                 self._core = build_engine(self._engine, self._console, model=self._model)
             started = time.perf_counter()
-            num_tokens = generate(self._core, questions, file, self.progress.answering(what, len(questions)))
+            tell = self.progress.answering(what, len(questions))
+
+            def told(done: int, num_tokens: int) -> None:
+                tell(done, num_tokens)
+                self._budget.check(f"{done} of {len(questions)} {what}")
+
+            num_tokens = generate(self._core, questions, file, told)
             seconds = time.perf_counter() - started
             self.progress.note(f"{what}: {num_tokens} tokens in {seconds:.0f} s, {num_tokens / seconds:.0f} a second")
         return [file.answers[number] for number in range(len(questions))]

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,28 @@ import torch
 from safetensors.torch import save_file
 
 from legato.config.model import ModelConfig
+from legato.engine.resolve import Resolved
+from legato.loading.draft_head_config import parse_draft_head_config
 from legato.models.build_head import MASK, OFFSETS
+from legato.speculative.eagle3 import ARCHITECTURES, auxiliary_layers
+from legato.training.settings import TrainingOptions
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 _ARCHITECTURE = "LlamaForCausalLMEagle3"
+
+
+def describe_head(resolved: Resolved, options: TrainingOptions, draft_vocab_size: int) -> dict[str, Any]:
+    """Return the head's config.json, with the layers that it reads. Raises ConfigError where the target lacks them."""
+    target = resolved.config.model
+    describe = partial(
+        head_description,
+        target,
+        draft_vocab_size=draft_vocab_size,
+        intermediate_size=options.intermediate_size,
+        dtype=resolved.config.dtype,
+    )
+    asked = parse_draft_head_config(describe(auxiliary_layers=options.auxiliary_layers), CONFIG, ARCHITECTURES)
+    return describe(auxiliary_layers=auxiliary_layers(asked, target))
 
 
 def head_description(

@@ -1,7 +1,7 @@
 """Where a run has come to, in one file that it can go on from. Owns its form: tensors and JSON, never a pickle.
 
 Nothing random is drawn while a head is trained: the order of batches follows from the seed and the number of the step.
-So weights, the optimiser's state and that number are all there is.
+So weights, the optimiser's state, that number and the length of the run are all there is.
 """
 
 import json
@@ -16,14 +16,17 @@ from safetensors.torch import save_file
 from legato.errors import ConfigError
 from legato.training.trainer import Trainer
 
+STATE = "state.safetensors"
+"""The file's name in the folder of a run."""
 _SCALE = "input_scale"
 _WEIGHT, _OPTIMIZER = "weight.", "optimizer."
 
 
-def save_state(file: Path, trainer: Trainer, step: int, made_with: Mapping[str, Any]) -> None:
+def save_state(file: Path, trainer: Trainer, step: int, num_steps: int | None, made_with: Mapping[str, Any]) -> None:
     """Write the state after ``step`` steps; a file that is there is replaced only when all is written.
 
-    ``made_with``: JSON values that a run which goes on must share.
+    ``num_steps``: where the run ends, None where that is not decided yet; ``made_with``: JSON values that a run which
+    goes on must share.
     """
     tensors = {_SCALE: trainer.head.input_scale}
     for index, (name, weight) in enumerate(trainer.head.weights.items()):
@@ -31,13 +34,13 @@ def save_state(file: Path, trainer: Trainer, step: int, made_with: Mapping[str, 
         for key, value in trainer.optimizer.state_dict()["state"].get(index, {}).items():
             tensors[f"{_OPTIMIZER}{key}.{name}"] = value
     unfinished = file.with_suffix(".unfinished")
-    metadata = {"step": str(step), "made_with": json.dumps(made_with)}
+    metadata = {"step": str(step), "num_steps": json.dumps(num_steps), "made_with": json.dumps(made_with)}
     save_file({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, unfinished, metadata)
     unfinished.replace(file)
 
 
-def load_state(file: Path, trainer: Trainer, made_with: Mapping[str, Any]) -> int:
-    """Give ``trainer`` the state of ``file``; return the steps that were taken.
+def load_state(file: Path, trainer: Trainer, made_with: Mapping[str, Any]) -> tuple[int, int | None]:
+    """Give ``trainer`` the state of ``file``; return the steps that were taken, and ``num_steps`` as it was kept.
 
     Raises ConfigError where the file cannot be read, or the run was made with other settings, naming each.
     """
@@ -45,7 +48,8 @@ def load_state(file: Path, trainer: Trainer, made_with: Mapping[str, Any]) -> in
         with safe_open(file, framework="pt") as stored:
             metadata = stored.metadata()
             tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118 - it is no mapping
-        step, before = int(metadata["step"]), json.loads(metadata["made_with"])
+        step, num_steps = int(metadata["step"]), json.loads(metadata["num_steps"])
+        before = json.loads(metadata["made_with"])
     except (OSError, SafetensorError, KeyError, ValueError, TypeError) as error:
         raise ConfigError("the checkpoint cannot be read", {"requested": file, "found": error}) from error
     _check_same(file, before, made_with)
@@ -59,7 +63,7 @@ def load_state(file: Path, trainer: Trainer, made_with: Mapping[str, Any]) -> in
         own = {key: key.removeprefix(_OPTIMIZER).partition(".") for key in tensors if key.startswith(_OPTIMIZER)}
         state[index] = {part: tensors[key] for key, (part, _, of) in own.items() if of == name}
     trainer.optimizer.load_state_dict({**trainer.optimizer.state_dict(), "state": state})
-    return step
+    return step, num_steps
 
 
 def _check_same(file: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:

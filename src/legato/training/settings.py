@@ -54,8 +54,17 @@ class TrainingOptions:
     warmup_steps: int = option(100, "Steps until the learning rate is at its largest.", panel=TRAINING)
     evaluate_every: int = option(200, "Steps between evaluations on held-out prompts.", panel=TRAINING)
     checkpoint_every: int = option(500, "Steps between checkpoints that --resume goes on from.", panel=TRAINING)
+    max_minutes: float | None = option(
+        None,
+        "Minutes that the whole run may take, answers included: the first steps show how many fit, at most those of "
+        "--epochs, and the learning rate falls to 0 at the last of them. With --resume, minutes used before count, and "
+        "a number of steps that was decided stays.",
+        panel=TRAINING,
+    )
     resume: bool = option(
-        False, "Go on from the last checkpoint in --out; the other options must be as they were.", panel=TRAINING
+        False,
+        "Go on from the last checkpoint in --out, to the same number of steps; the other options must be as they were.",
+        panel=TRAINING,
     )
 
     def check(self) -> None:
@@ -80,9 +89,11 @@ class TrainingOptions:
             if getattr(self, name) < limit:
                 details = {"requested": getattr(self, name), "limit": f"at least {limit}"}
                 raise ConfigError(f"--{name.replace('_', '-')} is out of range", details)
-        if not self.learning_rate > 0:
-            details = {"requested": self.learning_rate, "limit": "above 0"}
-            raise ConfigError("--learning-rate is out of range", details)
+        for name in ("learning_rate", "max_minutes"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                details = {"requested": value, "limit": "above 0"}
+                raise ConfigError(f"--{name.replace('_', '-')} is out of range", details)
         if not self.greedy_answer and self.sampled_answers == 0:
             details = {"requested": "--no-greedy-answer", "options": "--sampled-answers 1 | leave it out"}
             raise ConfigError("no answers would be trained on", details)

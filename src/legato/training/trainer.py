@@ -1,6 +1,6 @@
 """Training of a head, batch by batch. Owns what a step is; files and progress are the caller's.
 
-A step depends on the weights, the optimiser's state and its number alone: nothing random is drawn in it.
+A step depends on the weights, the optimiser's state, its number and the schedule alone: nothing random is drawn in it.
 """
 
 import math
@@ -24,7 +24,11 @@ _MAX_GRADIENT_NORM = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """The learning rate of each step: a linear rise, then half a cosine down to nothing."""
+    """The learning rate of each step: a linear rise, then half a cosine down to nothing.
+
+    The rise is the same however long the run is; a run of less than twice the warm-up rises for its first half only,
+    and falls from where it has come to.
+    """
 
     num_steps: int
     warmup_steps: int
@@ -32,11 +36,12 @@ class Schedule:
 
     def at(self, step: int) -> float:
         """Return the learning rate of step ``step``, counted from 0."""
-        warmup = min(self.warmup_steps, self.num_steps // 2)
-        if step < warmup:
-            return self.learning_rate * (step + 1) / warmup
-        progress = (step - warmup) / max(1, self.num_steps - warmup)
-        return self.learning_rate * 0.5 * (1 + math.cos(math.pi * progress))
+        rise = min(self.warmup_steps, self.num_steps // 2)
+        highest = self.learning_rate * max(rise, 1) / max(self.warmup_steps, 1)
+        if step < rise:
+            return highest * (step + 1) / rise
+        progress = (step - rise) / max(1, self.num_steps - rise)
+        return highest * 0.5 * (1 + math.cos(math.pi * progress))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,13 +1,14 @@
 """A run from prompts to a head: what it learns, what it leaves, and how it goes on."""
 
 import json
-from collections.abc import Callable
+import signal
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
+from training_listener import Listener
 
 from legato.config.options import EngineOptions
 from legato.engine.llm import LLM
@@ -17,7 +18,6 @@ from legato.loading.draft_head_config import read_draft_head_config
 from legato.loading.source import resolve_model
 from legato.models.build_head import build_eagle3_head
 from legato.speculative.eagle3 import ARCHITECTURES
-from legato.training.acceptance import Evaluation
 from legato.training.questions import split_prompts
 from legato.training.run import train_drafter
 from legato.training.settings import TrainingOptions
@@ -36,32 +36,6 @@ OPTIONS = TrainingOptions(
     evaluate_every=20,
     checkpoint_every=10,
 )
-
-
-class Listener:
-    """Keeps what a run tells, and can end it at a step."""
-
-    def __init__(self, stop_after: int | None = None) -> None:
-        self.notes: list[str] = []
-        self.answered: list[str] = []
-        self.losses: list[float] = []
-        self.evaluations: list[Evaluation] = []
-        self._stop_after = stop_after
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
-
-    def answering(self, what: str, total: int) -> Callable[[int, int], None]:
-        self.answered.append(what)
-        return lambda done, num_tokens: None
-
-    def step(self, done: int, total: int, loss: float) -> None:
-        self.losses.append(loss)
-        if self._stop_after is not None and done > self._stop_after:
-            raise KeyboardInterrupt
-
-    def evaluated(self, step: int, evaluation: Evaluation) -> None:
-        self.evaluations.append(evaluation)
 
 
 @pytest.fixture(scope="module")
@@ -120,18 +94,47 @@ def test_an_engine_accepts_as_many_drafts_as_the_evaluation_says(finished, held_
     assert length == pytest.approx(listener.evaluations[-1].acceptance_lengths[2], rel=0.05)
 
 
-def test_a_run_that_was_interrupted_goes_on_bit_for_bit(finished, prompts, options, engine, tmp_path):
+def same_head(folder: Path, other: Path) -> bool:
+    """Whether two runs left the same files and the same state."""
+    for name in ("model.safetensors", "config.json", "training/log.jsonl"):
+        assert (folder / name).read_bytes() == (other / name).read_bytes(), name
+    one, two = (load_file(path / "training" / "state.safetensors") for path in (folder, other))
+    return one.keys() == two.keys() and all(torch.equal(one[name], tensor) for name, tensor in two.items())
+
+
+def test_a_run_that_broke_off_goes_on_from_its_checkpoint_bit_for_bit(finished, prompts, options, engine, tmp_path):
+    def fail(step: int) -> None:
+        if step > 25:
+            raise OSError("no space left on device")
+
     whole, _ = finished
-    with pytest.raises(KeyboardInterrupt):
-        train_drafter([prompts], tmp_path, options, engine, Listener(stop_after=25))
+    with pytest.raises(OSError):
+        train_drafter([prompts], tmp_path, options, engine, Listener(fail))
     listener = Listener()
     train_drafter([prompts], tmp_path, replace(options, resume=True), engine, listener)
-    assert "going on from step 20" in listener.notes[-1]
+    assert "going on from step 20 of 40" in listener.notes[-1]
     assert listener.answered == []
-    for name in ("model.safetensors", "config.json", "training/log.jsonl"):
-        assert (tmp_path / name).read_bytes() == (whole / name).read_bytes(), name
-    resumed, straight = (load_file(folder / "training" / "state.safetensors") for folder in (tmp_path, whole))
-    assert all(torch.equal(resumed[name], tensor) for name, tensor in straight.items())
+    assert same_head(tmp_path, whole)
+
+
+def test_a_step_that_ctrl_c_comes_in_is_finished_and_kept(finished, prompts, options, engine, tmp_path):
+    def press(step: int) -> None:
+        if step == 30:
+            signal.raise_signal(signal.SIGINT)
+
+    whole, _ = finished
+    rarely = replace(options, checkpoint_every=1000)
+    first = Listener(press)
+    with pytest.raises(KeyboardInterrupt):
+        train_drafter([prompts], tmp_path, rarely, engine, first)
+    assert "stopped after step 31 of 40: --resume" in first.notes[-1]
+    assert read_draft_head_config(tmp_path, ARCHITECTURES).draft_vocab_size == 200
+    assert (tmp_path / "model.safetensors").exists()
+    second = Listener()
+    train_drafter([prompts], tmp_path, replace(rarely, resume=True), engine, second)
+    assert "going on from step 31 of 40" in second.notes[-1]
+    assert same_head(tmp_path, whole)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_a_run_does_not_begin_over_another_one_and_not_go_on_with_other_options(finished, prompts, options, engine):
