@@ -110,5 +110,5 @@ def test_what_answers_requests_opens_no_file() -> None:
 
 def test_every_limit_of_a_server_holds_by_default() -> None:
     options = ServerOptions()
-    for name in ("max_body_bytes", "max_connections", "client_timeout_s", "drain_timeout_s"):
+    for name in ("max_body_bytes", "max_connections", "client_timeout_s", "body_timeout_s", "drain_timeout_s"):
         assert 0 < getattr(options, name) < 2**32, name

@@ -2,6 +2,7 @@
 
 import json
 import re
+import select
 import socket
 import time
 
@@ -12,12 +13,14 @@ from server_process import eventually, running_server
 
 GET = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
 TIMEOUT_S = 0.8
+BODY_TIMEOUT_S = 3.0
 
 
 @pytest.fixture(scope="module")
 def strict_server(options):
     """A server with little patience and few places."""
-    with running_server(options, client_timeout_s=TIMEOUT_S, max_connections=20) as server:
+    limits = {"client_timeout_s": TIMEOUT_S, "body_timeout_s": BODY_TIMEOUT_S, "max_connections": 20}
+    with running_server(options, **limits) as server:
         yield server
 
 
@@ -108,6 +111,24 @@ def test_a_client_that_sends_its_body_slowly_but_steadily_is_served(connect):
         connection.sendall(body[start : start + 5])
         time.sleep(TIMEOUT_S / 6)
     assert connection.recv(100).startswith(b"HTTP/1.1 200 OK")
+
+
+def test_a_body_that_comes_steadily_but_does_not_end_is_given_up(strict_server, connect):
+    before = dropped(strict_server, "slow_request")
+    post = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+    announced, trailers = connect(), connect()
+    began = time.monotonic()
+    announced.sendall(post + b"Content-Length: 1000\r\n\r\n")
+    trailers.sendall(post + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n")
+    waiting = {announced, trailers}
+    while waiting:
+        for connection in waiting:
+            connection.sendall(b"a")
+        for connection in select.select(waiting, [], [], TIMEOUT_S / 6)[0]:
+            assert BODY_TIMEOUT_S <= time.monotonic() - began < 30
+            assert refusal(everything(connection)) == (408, "slow_request")
+            waiting.remove(connection)
+    assert dropped(strict_server, "slow_request") == before + 2
 
 
 @pytest.mark.parametrize("kind", ["one header", "many headers", "a path", "behind a body"])

@@ -58,6 +58,9 @@ class ServerOptions:
         "that waits to be read.",
         panel=SERVER,
     )
+    body_timeout_s: float = option(
+        300.0, "Seconds that a client has for a request's whole body, however steadily it comes.", panel=SERVER
+    )
     drain_timeout_s: float = option(30.0, "Seconds that running requests have to finish after SIGTERM.", panel=SERVER)
     dead_engine_grace_s: float = option(
         3.0, "Seconds in which /health tells of a dead engine before the server exits.", panel=SERVER

@@ -43,6 +43,8 @@ class ConnectionLimits:
     max_connections: int
     client_timeout_s: float
     """For a whole head; for the next part of a body; for reading anything of an answer that waits to be read."""
+    body_timeout_s: float
+    """For a whole body, however steadily its parts come."""
 
 
 class Connection(HttpToolsProtocol):
@@ -54,6 +56,7 @@ class Connection(HttpToolsProtocol):
         self._on_drop = on_drop
         self._served: RequestResponseCycle | None = None
         """The request that is being answered. uvicorn's ``cycle`` is the latest, which may wait behind it."""
+        self._served_since = 0.0
         self._head_is_open = False
         self._owes_since = 0.0
         """Since when the client has owed the head, or the part of a body, that it owes now."""
@@ -129,13 +132,12 @@ class Connection(HttpToolsProtocol):
 
     def check(self, now: float) -> None:
         """Drop the connection where its client has let the server wait for too long; ``now``: the loop's time."""
-        limit = self._limits.client_timeout_s
         if self._refused and now - self._owes_since > LINGER_S:
             self.transport.abort()
-        elif self._waits_unread(now) > limit:
+        elif self._waits_unread(now) > self._limits.client_timeout_s:
             self._on_drop(Dropped.SLOW_READER)
             self.transport.abort()
-        elif self._owes_something and now - self._owes_since > limit:
+        elif self._owes_something and self._is_late(now):
             self._drop(Dropped.SLOW_REQUEST, ApiError(408, "the request did not come in time", code="slow_request"))
 
     @property
@@ -151,6 +153,12 @@ class Connection(HttpToolsProtocol):
             return self._head_is_open or self.timeout_keep_alive_task is None
         return self._served.more_body
 
+    def _is_late(self, now: float) -> bool:
+        """Return whether what the client owes should have come by now."""
+        if self._is_answering and now - self._served_since > self._limits.body_timeout_s:
+            return True
+        return now - self._owes_since > self._limits.client_timeout_s
+
     def _waits_unread(self, now: float) -> float:
         """Return for how long the client has read nothing of what is there to be read."""
         unread = self.transport.get_write_buffer_size()
@@ -159,7 +167,7 @@ class Connection(HttpToolsProtocol):
         return now - self._unread_since
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        self._served = cycle
+        self._served, self._served_since = cycle, self.loop.time()
         super()._start_asgi_task(cycle, app)
 
     def _drop(self, reason: Dropped, error: ApiError) -> None:

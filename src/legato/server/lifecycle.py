@@ -156,7 +156,9 @@ class _Http(uvicorn.Server):
 
     def __init__(self, app: object, options: ServerOptions, on_drop: Callable[[Dropped], None]) -> None:
         self._limits = ConnectionLimits(
-            max_connections=allowed_connections(options.max_connections), client_timeout_s=options.client_timeout_s
+            max_connections=allowed_connections(options.max_connections),
+            client_timeout_s=options.client_timeout_s,
+            body_timeout_s=options.body_timeout_s,
         )
         super().__init__(
             uvicorn.Config(
@@ -175,7 +177,7 @@ class _Http(uvicorn.Server):
 
     async def keep_checking_clients(self) -> None:
         """Drop clients that let the server wait, for ever."""
-        every_s = min(CHECK_S, self._limits.client_timeout_s / 4)
+        every_s = min(CHECK_S, self._limits.client_timeout_s / 4, self._limits.body_timeout_s / 4)
         await keep_checking(self.server_state.connections, every_s=every_s)
 
     @contextmanager
