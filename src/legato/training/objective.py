@@ -4,6 +4,8 @@ The loss of a step is the cross entropy of the head's distribution under the tar
 at positions whose likeliest token can be drafted at all; further steps weigh less.
 """
 
+from typing import Any
+
 import torch
 
 STEP_WEIGHT = 0.8
@@ -11,12 +13,37 @@ STEP_WEIGHT = 0.8
 
 
 def soft_cross_entropy(logits: torch.Tensor, probabilities: torch.Tensor, counted: torch.Tensor) -> torch.Tensor:
-    """Return the sum over ``counted`` rows of the cross entropy of ``logits`` under ``probabilities``.
+    """Return the sum over ``counted`` rows of the cross entropy of ``logits`` under ``probabilities``, float32.
 
-    Both are [num_rows, draft_vocab_size], ``counted`` [num_rows] of 0 and 1.
+    Both are [num_rows, draft_vocab_size], ``counted`` [num_rows] of 0 and 1. Only ``logits`` have a gradient.
     """
-    each = -(probabilities * logits.float().log_softmax(-1)).sum(-1)
-    return (each * counted).sum()
+    loss: torch.Tensor = _SoftCrossEntropy.apply(logits, probabilities, counted)
+    return loss
+
+
+class _SoftCrossEntropy(torch.autograd.Function):
+    """The gradient is written down where the loss is computed, in the logits' own dtype.
+
+    Logits are larger than all else together. Autograd would keep several copies in float32 and go through each again.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, logits: torch.Tensor, probabilities: torch.Tensor, counted: torch.Tensor) -> torch.Tensor:
+        log_likelihoods = logits.log_softmax(-1, dtype=torch.float32)
+        each = -(probabilities * log_likelihoods).sum(-1)
+        if ctx.needs_input_grad[0]:
+            # The head's probabilities less those asked for; rounded ones have a sum of about 1.
+            asked = probabilities.sum(-1, keepdim=True, dtype=torch.float32)
+            lacking = torch.empty_like(logits)
+            torch.addcmul(probabilities, log_likelihoods.exp_(), asked, value=-1, out=lacking)
+            ctx.save_for_backward(lacking, counted)
+        return (each * counted).sum()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        lacking, counted = ctx.saved_tensors
+        scale = (-gradients[0] * counted).unsqueeze(1)  # float32: a product of two dtypes is computed in the wider one
+        return torch.mul(lacking, scale, out=torch.empty_like(lacking)), None, None
 
 
 class LossSums:

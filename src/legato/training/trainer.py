@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch.utils.checkpoint import checkpoint
 
 from legato.device.host_memory import upload
 from legato.training.acceptance import AcceptanceCounts, Evaluation
@@ -113,24 +112,9 @@ class Trainer:
 
     def _losses(self, seen: _Seen) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the losses of a batch and the positions that count, summed for each step, both [num_steps]."""
-        # The logits are larger than all else together: they are computed again for the gradient.
+        lesson, counted = seen.lesson.probabilities, [seen.counted.index_select(0, rows) for rows in seen.rows]
         losses = [
-            checkpoint(
-                self._loss,
-                hidden,
-                seen.lesson.probabilities,
-                seen.counted,
-                rows,
-                use_reentrant=False,
-                preserve_rng_state=False,
-            )
-            for hidden, rows in zip(seen.states, seen.rows, strict=True)
+            soft_cross_entropy(self.head.logits(hidden), lesson.index_select(0, rows), own)
+            for hidden, rows, own in zip(seen.states, seen.rows, counted, strict=True)
         ]
-        return torch.stack(losses), torch.stack([seen.counted.index_select(0, rows).sum() for rows in seen.rows])
-
-    def _loss(
-        self, hidden: torch.Tensor, probabilities: torch.Tensor, counted: torch.Tensor, rows: torch.Tensor
-    ) -> torch.Tensor:
-        """Return the summed loss of ``hidden`` [n, hidden_size], held to ``rows`` [n] int64 of the lesson."""
-        logits = self.head.logits(hidden)
-        return soft_cross_entropy(logits, probabilities.index_select(0, rows), counted.index_select(0, rows))
+        return torch.stack(losses), torch.stack([own.sum() for own in counted])

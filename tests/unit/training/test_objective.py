@@ -47,13 +47,21 @@ def test_a_round_never_goes_on_into_the_next_text():
     assert walk(np.minimum(runs, left + 1), left) == (3, 0 + 2 + 1)
 
 
-def test_the_loss_is_torchs_cross_entropy_over_the_rows_that_count():
+@pytest.mark.parametrize(("dtype", "apart"), [(torch.float32, 1e-6), (torch.bfloat16, 5e-3)])
+def test_loss_and_gradient_are_torchs_cross_entropy_over_the_rows_that_count(dtype, apart):
     random = torch.Generator().manual_seed(0)
-    logits = torch.randn(5, 7, generator=random)
-    probabilities = torch.randn(5, 7, generator=random).softmax(-1)
-    chosen = torch.tensor([1.0, 0.0, 1.0, 1.0, 0.0])
-    expected = torch.nn.functional.cross_entropy(logits[chosen > 0], probabilities[chosen > 0], reduction="sum")
-    torch.testing.assert_close(soft_cross_entropy(logits, probabilities, chosen), expected)
+    logits = torch.randn(5, 70, generator=random).mul(3).to(dtype).requires_grad_()
+    probabilities = torch.randn(5, 70, generator=random).mul(3).softmax(-1).to(dtype)
+    counted = torch.tensor([1.0, 0.0, 1.0, 1.0, 0.0])
+    loss = soft_cross_entropy(logits, probabilities, counted)
+    (gradient,) = torch.autograd.grad(0.7 * loss, logits)
+    wide, rows = logits.detach().float().requires_grad_(), counted > 0
+    expected = torch.nn.functional.cross_entropy(wide[rows], probabilities.float()[rows], reduction="sum")
+    torch.testing.assert_close(loss, expected)
+    (oracle,) = torch.autograd.grad(0.7 * expected, wide)
+    assert gradient.dtype == dtype
+    torch.testing.assert_close(gradient.float(), oracle, atol=apart * 0.1, rtol=apart)
+    assert not gradient[counted == 0].any()
 
 
 def test_the_learning_rate_rises_and_falls_to_nothing():
