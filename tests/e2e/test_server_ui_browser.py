@@ -1,24 +1,14 @@
 """The live page in headless Chromium, over the real engine with a tiny random model; skipped where that is not."""
 
-import shutil
 from pathlib import Path
 
 import pytest
+from server_browser import LOAD_MS, running_browser
 from server_process import CLIENT, KEY, REAL, eventually, running_server
 
 from legato.config.options import EngineOptions
 
-playwright = pytest.importorskip(
-    "playwright.sync_api", reason="the browser tests need playwright: pip install playwright"
-)
-
-CHROMIUM = next(
-    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
-)
 PHONE = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobile": True}
-LOAD_MS = 20_000
-
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="the browser tests need Chromium: apt-get install chromium")
 
 
 @pytest.fixture(scope="module")
@@ -37,11 +27,8 @@ def slow_server(options: EngineOptions):
 
 @pytest.fixture(scope="module")
 def browser():
-    with playwright.sync_playwright() as runner:
-        # A container's root has no user namespace for the sandbox; the page is our own.
-        browser = runner.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    with running_browser() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture
