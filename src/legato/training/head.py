@@ -10,19 +10,17 @@ from contextlib import AbstractContextManager
 
 import torch
 from torch.nn import functional
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from legato.kernels.rotary import rotate
 from legato.layers.mlp import ACTIVATIONS
 from legato.layers.rotary import RotaryEmbedding
 from legato.loading.draft_head_config import DraftHeadConfig
+from legato.training.unrolled_attention import unrolled_attention
 
 FC = "fc.weight"
 NORM = "norm.weight"
 LM_HEAD = "lm_head.weight"
 _LAYER = "midlayer."
-_ATTENTION_KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-"""Without cuDNN's, which is planned anew for each of the many shapes that batches have."""
 
 
 class TrainingHead:
@@ -38,6 +36,7 @@ class TrainingHead:
         self.input_scale = input_scale
         self.weights = {name: weight.detach().float().clone().requires_grad_() for name, weight in weights.items()}
         self.device = input_scale.device
+        self._product_dtype = torch.float32 if self.device.type == "cpu" else torch.bfloat16
         self._rotary = RotaryEmbedding(config.model, dtype=torch.float32, device=self.device)
 
     def published(self) -> dict[str, torch.Tensor]:
@@ -70,8 +69,9 @@ class TrainingHead:
             return functional.linear(self._normed(hidden, NORM), self.weights[LM_HEAD])
 
     def _autocast(self) -> AbstractContextManager[object]:
-        """Return the context that products are computed in: bfloat16 on a GPU, float32 on a CPU."""
-        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.device.type != "cpu")
+        """Return the context that weights are rounded for products in."""
+        wide = self._product_dtype == torch.float32
+        return torch.autocast(self.device.type, dtype=self._product_dtype, enabled=not wide)
 
     def _layer(
         self,
@@ -97,20 +97,12 @@ class TrainingHead:
     def _attention(
         self, inputs: torch.Tensor, step: int, keys: list[torch.Tensor], values: list[torch.Tensor]
     ) -> torch.Tensor:
-        config, length = self.config.model, inputs.shape[1]
+        config = self.config.model
         query = self._turned(self._heads(inputs, "q_proj"), step)
         groups = config.num_heads // config.num_kv_heads
-        keys.append(self._turned(self._heads(inputs, "k_proj"), step).repeat_interleave(groups, dim=2))
-        values.append(self._heads(inputs, "v_proj").repeat_interleave(groups, dim=2))
-        with sdpa_kernel(_ATTENTION_KERNELS):
-            attended = functional.scaled_dot_product_attention(
-                query.transpose(1, 2),
-                torch.cat(keys, dim=1).transpose(1, 2),
-                torch.cat(values, dim=1).transpose(1, 2),
-                attn_mask=unrolled_mask(length, step, self.device) if step > 0 else None,
-                is_causal=step == 0,
-            )
-        return attended.transpose(1, 2).flatten(2)
+        keys.append(self._turned(self._heads(inputs, "k_proj"), step).repeat_interleave(groups, dim=2).transpose(1, 2))
+        values.append(self._heads(inputs, "v_proj").repeat_interleave(groups, dim=2).transpose(1, 2))
+        return unrolled_attention(query.transpose(1, 2), keys, values).transpose(1, 2).flatten(2)
 
     def _heads(self, inputs: torch.Tensor, part: str) -> torch.Tensor:
         """Return [num_texts, length, heads of ``part``, head_dim]."""
@@ -127,12 +119,7 @@ class TrainingHead:
         return functional.linear(inputs, self.weights[f"{_LAYER}{name}.weight"])
 
     def _normed(self, hidden: torch.Tensor, name: str) -> torch.Tensor:
+        """Return ``hidden`` behind a norm, rounded once for all products that it goes into."""
         weight = self.weights[name]
-        return functional.rms_norm(hidden.float(), weight.shape, weight, self.config.model.rms_norm_eps)
-
-
-def unrolled_mask(length: int, step: int, device: torch.device) -> torch.Tensor:
-    """Return what positions see at ``step``, [length, (step + 1) * length] bool, keys of the steps side by side."""
-    first = torch.ones(length, length, dtype=torch.bool, device=device).tril()
-    own = torch.eye(length, dtype=torch.bool, device=device)
-    return torch.cat([first, *[own] * step], dim=1)
+        normed = functional.rms_norm(hidden.float(), weight.shape, weight, self.config.model.rms_norm_eps)
+        return normed.to(self._product_dtype)

@@ -88,7 +88,7 @@ class Target:
             rows = slice(start, start + _LOGIT_ROWS)
             logits = self.model.compute_logits(final[rows])
             torch.argmax(logits, dim=-1, out=greedy[rows])
-            probabilities[rows] = logits.index_select(1, draft_ids).float().softmax(-1).to(self.dtype)
+            probabilities[rows] = logits.index_select(1, draft_ids).softmax(-1)  # which sums in float32
         return Lesson(probabilities=probabilities, greedy=greedy)
 
     @torch.no_grad()

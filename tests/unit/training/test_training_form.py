@@ -10,7 +10,7 @@ from legato.loading.source import resolve_model
 from legato.models.build_head import build_eagle3_head
 from legato.models.eagle3 import Eagle3Head
 from legato.speculative.eagle3 import ARCHITECTURES
-from legato.training.head import TrainingHead, unrolled_mask
+from legato.training.head import TrainingHead
 
 LENGTH, STEPS = 9, 3
 
@@ -96,12 +96,3 @@ def test_a_text_never_sees_what_comes_after_it(tmp_path):
         learned = 7 - 1 - step  # the token read at position t and step i is that at t + 1 + i
         torch.testing.assert_close(given[:, :learned], other[:, :learned], atol=0, rtol=0)
         assert not torch.equal(given[:, learned], other[:, learned])
-
-
-def test_a_position_sees_the_first_step_up_to_itself_and_later_ones_at_itself():
-    mask = unrolled_mask(3, 2, torch.device("cpu"))
-    assert mask.int().tolist() == [
-        [1, 0, 0, 1, 0, 0, 1, 0, 0],
-        [1, 1, 0, 0, 1, 0, 0, 1, 0],
-        [1, 1, 1, 0, 0, 1, 0, 0, 1],
-    ]
