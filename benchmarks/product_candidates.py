@@ -1,10 +1,10 @@
 """Tilings worth trying for a product of few rows. Owns the lists; times nothing."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from product_list import Product
 
-from legato.kernels.linear_tilings import Tiling
+from legato.kernels.linear_tilings import MAX_PLAIN_ROWS, Tiling, row_class
 
 
 def _tilings(*values: tuple[int, ...]) -> list[Tiling]:
@@ -21,6 +21,15 @@ ONE_ROW_WIDE = _tilings(
     (4, 2048, 8, 1), (2, 2048, 8, 1), (2, 2048, 4, 1), (1, 4096, 4, 1), (2, 4096, 8, 1), (4, 1024, 4, 1),
     (4, 1024, 4, 3), (8, 512, 4, 3), (8, 512, 4, 5), (8, 256, 1, 1), (16, 256, 4, 5), (4, 512, 2, 1),
     (1, 2048, 4, 1), (1, 4096, 8, 1),
+)  # fmt: skip
+PLAIN_ROWS_NARROW = _tilings(
+    (1, 1024, 2, 1), (2, 1024, 2, 1), (2, 1024, 4, 1), (4, 1024, 4, 1), (1, 1024, 1, 1), (2, 1024, 1, 1),
+    (4, 1024, 1, 1), (2, 256, 1, 1), (4, 256, 1, 1), (1, 2048, 4, 1), (2, 2048, 4, 1), (2, 2048, 2, 1),
+)  # fmt: skip
+PLAIN_ROWS_WIDE = _tilings(
+    (1, 4096, 4, 1), (2, 4096, 4, 1), (4, 4096, 4, 1), (2, 2048, 2, 1), (4, 2048, 2, 1), (4, 2048, 4, 1),
+    (4, 1024, 2, 1), (8, 1024, 2, 1), (8, 1024, 4, 1), (2, 1024, 1, 1), (4, 1024, 1, 1), (4, 512, 1, 1),
+    (8, 512, 1, 1),
 )  # fmt: skip
 FEW_ROWS_NARROW = _tilings(
     (8, 64, 4, 6), (8, 64, 4, 9), (8, 128, 4, 5), (16, 64, 4, 6), (16, 64, 4, 9), (16, 128, 4, 5), (32, 64, 4, 6),
@@ -46,16 +55,22 @@ MOST_SPLIT = 16384
 """Output width from which a product fills the GPU without being split, and more than 16 rows are left to torch."""
 
 
-def tuned_rows(product: Product) -> tuple[int, ...]:
-    """Return the numbers of rows to search at; between them, the winners of the next larger one are timed alone."""
-    return (1, 8, 32, 64) if product.out_size <= MOST_SPLIT else (1, 8)
+def tuned_rows(product: Product, at: Collection[int]) -> list[int]:
+    """Return which of ``at`` to search at, 8 rows before all others that its winners are tried for."""
+    most = 64 if product.out_size <= MOST_SPLIT else 16
+    return [num_rows for num_rows in (1, 8, 2, 4, 16, 32, 64) if num_rows in at and num_rows <= most]
 
 
 def candidates(product: Product, num_rows: int) -> list[Tiling]:
-    """Return the tilings worth trying."""
+    """Return the tilings worth trying: those of the tensor cores for 2, 4 and 16 rows are those for 8."""
     narrow = product.in_size <= NARROW
     if num_rows == 1:
         every = ONE_ROW_NARROW if narrow else ONE_ROW_WIDE
+    elif num_rows <= MAX_PLAIN_ROWS:
+        plain = PLAIN_ROWS_NARROW if narrow else PLAIN_ROWS_WIDE
+        every = [one._replace(block_rows=row_class(num_rows)) for one in plain]
+    elif num_rows == 16:
+        every = []
     elif num_rows > 16:
         every = MORE_ROWS_NARROW if narrow else MORE_ROWS_WIDE
     else:
@@ -83,6 +98,7 @@ def _forms(tiling: Tiling, product: Product, num_rows: int) -> Iterator[Tiling]:
         return
     if num_rows <= 16:
         yield tiling
-    yield tiling._replace(norm="weights")
+    if not tiling.on_plain_cores(num_rows):
+        yield tiling._replace(norm="weights")
     if num_rows > 16 or product.in_size > NARROW:
         yield tiling._replace(norm="apart")

@@ -6,7 +6,7 @@ exceed the L2 cache.
 
 # ruff: noqa: TID251 (times are taken with CUDA's own events and graphs, not with the engine's)
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import cycle, islice
 from typing import Any
@@ -26,8 +26,8 @@ BEYOND_L2_BYTES = 256 << 20
 MIN_LAUNCHES = 16
 MAX_COPIES = 30
 ROW_CLASSES = (1, 2, 4, 8, 16, 32, 64)
-ROWS_BETWEEN = (2, 4, 16)
-"""Numbers of rows at which the fastest of 8 rows are tried alone: up to 16 the work is the same."""
+AS_FOR_EIGHT = (2, 4, 16)
+"""Numbers of rows at which the fastest of 8 rows are tried: on the tensor cores the work is the same up to 16."""
 TIMED_AGAIN = 4
 """Candidates that are timed once more, for longer."""
 WORTH = 1.01
@@ -135,10 +135,10 @@ class Bench:
             yield verdict(label, out, expected, roundings=6) | {"tiling": tiling}
 
 
-def compilations(product: Product) -> Iterator[Launch]:
+def compilations(product: Product, at: Collection[int]) -> Iterator[Launch]:
     """Yield what compiles each candidate of ``product``; a kernel of several rows is the same for any number."""
     seen = set()
-    for num_rows in tuned_rows(product):
+    for num_rows in tuned_rows(product, at):
         for tiling in candidates(product, num_rows):
             if (num_rows == 1, tiling) not in seen:
                 seen.add((num_rows == 1, tiling))
@@ -191,14 +191,14 @@ def choose(times: Mapping[Tiling, float], present: Tiling | None, torch_us: floa
     return best if times[best] < torch_us else None
 
 
-def tune_product(model: str, product: Product) -> Iterator[dict[str, Any]]:
-    """Search at some numbers of rows, and yield a row for each: times, choice and comparisons."""
+def tune_product(model: str, product: Product, at: Collection[int]) -> Iterator[dict[str, Any]]:
+    """Search ``at`` numbers of rows, and yield a row for each: times, choice and comparisons."""
     bench = Bench(product)
     winners: list[Tiling] = []
-    for num_rows in (*tuned_rows(product), *ROWS_BETWEEN):
+    for num_rows in tuned_rows(product, at):
         key = (row_class(num_rows), product.out_size, product.in_size)
         present = product.table.get(key)
-        tilings = winners if num_rows in ROWS_BETWEEN else candidates(product, num_rows)
+        tilings = candidates(product, num_rows) + (winners if num_rows in AS_FOR_EIGHT else [])
         times, checks = search(bench, num_rows, list(dict.fromkeys([*tilings, *([present] if present else [])])))
         if num_rows == 8:
             winners = list(times)[:TIMED_AGAIN]

@@ -4,7 +4,7 @@ A kernel that is faster alone may make its neighbours slower: what a step does n
 a step is changed by itself, with kernels that start early and once more without.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -125,14 +125,14 @@ def descend(model: RandomModel, settings: Settings, parts: Mapping[str, Sequence
 
 
 def tune_steps(
-    before: Settings, tilings: Tilings, decodes: Mapping[DecodeKey, Decode], facts: DeviceFacts
+    before: Settings, tilings: Tilings, decodes: Mapping[DecodeKey, Decode], at: Collection[int], facts: DeviceFacts
 ) -> Iterator[dict[str, Any]]:
-    """Yield a row for each model and number of rows: a step's times, and the ``settings`` so far."""
+    """Yield a row for each model ``at`` each number of rows: a step's times, and the ``settings`` so far."""
     settings = before
     for width in WIDTHS[: len(NUM_LAYERS)]:
         model = RandomModel(width, facts)
         rows_field = "narrow_rows" if width.hidden <= NARROW else "wide_rows"
-        for num_rows in ROW_CLASSES:
+        for num_rows in at:
             present = timed(model, before, num_rows)
             parts = changes(width.name, num_rows, tilings, decodes)
             ends = {way: descend(model, replace(settings, early=early), parts, num_rows) for way, early in WAYS.items()}

@@ -1,6 +1,7 @@
 """Tune the kernels of decode steps on a GPU, and write what was found into their tables.
 
-    PYTHONPATH=src python benchmarks/tune_kernels.py [--stages products,decodes,steps] [--output FILE.json]
+    PYTHONPATH=src python benchmarks/tune_kernels.py [--stages products,decodes,steps] [--rows 1,2,4]
+        [--output FILE.json]
 
 Products of few rows, then decodes: every candidate is checked against float32 and timed inside a CUDA graph. Then whole
 steps of random models: of the best of each, a step takes what makes it faster, and its kernels start early where that
@@ -13,7 +14,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -37,12 +38,12 @@ STAGES = ("products", "decodes", "steps")
 Report = dict[str, Any]
 
 
-def tune_products(before: Settings, report: Report) -> Settings:
-    """Search tilings of all products; return the settings with those that were chosen."""
+def tune_products(before: Settings, at: Collection[int], report: Report) -> Settings:
+    """Search tilings of all products ``at`` numbers of rows; return the settings with those that were chosen."""
     rows = report["products"] = []
     for model, those in PRODUCTS.items():
         for product in those:
-            rows += tune_product(model, product)
+            rows += tune_product(model, product, at)
             torch.cuda.empty_cache()
             print_products(rows, product.name, model)
     tables = {
@@ -78,11 +79,13 @@ def tune_decodes(before: Settings, facts: DeviceFacts, report: Report) -> Settin
     return Settings(tables=before.tables, decodes={**before.decodes, **chosen}, early=before.early)
 
 
-def tune_steps(before: Settings, tuned: Settings, tilings: Tilings, facts: DeviceFacts, report: Report) -> Settings:
-    """Take what makes whole steps faster; return the settings with it, and all else as ``tuned``."""
+def tune_steps(
+    before: Settings, tuned: Settings, tilings: Tilings, at: Collection[int], facts: DeviceFacts, report: Report
+) -> Settings:
+    """Take what makes whole steps ``at`` numbers of rows faster; return the settings with it, all else as ``tuned``."""
     rows = report["steps"] = []
     settings = start = step_tuning.undecided(tuned, before)
-    for row in step_tuning.tune_steps(start, tilings, tuned.decodes, facts):
+    for row in step_tuning.tune_steps(start, tilings, tuned.decodes, at, facts):
         settings = row.pop("settings")
         rows.append(row)
         took = ", ".join(row["taken"]) or "nothing"
@@ -93,12 +96,12 @@ def tune_steps(before: Settings, tuned: Settings, tilings: Tilings, facts: Devic
 
 
 def step_kernels(
-    before: Settings, tuned: Settings, tilings: Tilings, facts: DeviceFacts
+    before: Settings, tuned: Settings, tilings: Tilings, at: Collection[int], facts: DeviceFacts
 ) -> Iterator[Callable[[], object]]:
     """Yield the launches of products and decodes that whole steps will try."""
     for model in step_tuning.NUM_LAYERS:
         for product in PRODUCTS[model]:
-            for num_rows in ROW_CLASSES:
+            for num_rows in at:
                 key = (num_rows, product.out_size, product.in_size)
                 present = before.tables[product.table_name].get(key)
                 for tiling in {present, *tilings.get((product.table_name, key), ())} - {None}:
@@ -119,11 +122,12 @@ def main() -> int:
     """Run the stages; return the process's exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--stages", default=",".join(STAGES), help="which, separated by commas")
+    parser.add_argument("--rows", default=",".join(map(str, ROW_CLASSES)), help="numbers of rows, separated by commas")
     parser.add_argument("--output", type=Path, help="write everything measured to this JSON file")
     parser.add_argument("--kernels", type=Path, default=Path(__file__).parents[1] / "src/legato/kernels")
     options = parser.parse_args()
     started = time.perf_counter()
-    stages = options.stages.split(",")
+    stages, at = options.stages.split(","), tuple(map(int, options.rows.split(",")))
     torch.manual_seed(0)
     torch.backends.cuda.matmul.allow_tf32 = False
     facts = open_device("auto").facts
@@ -142,9 +146,9 @@ def main() -> int:
 
     set_early(step_tuning.WAYS["early"])
     if "products" in stages:
-        launches = [launch for those in PRODUCTS.values() for product in those for launch in compilations(product)]
+        launches = [launch for those in PRODUCTS.values() for product in those for launch in compilations(product, at)]
         compiler.compile(launches, [step_tuning.WAYS["early"]])
-        settings = tune_products(settings, report)
+        settings = tune_products(settings, at, report)
         finish("products")
     if "decodes" in stages:
         compiler.compile(decode_tuning.compilations(facts.num_multiprocessors), [step_tuning.WAYS["early"]])
@@ -152,8 +156,8 @@ def main() -> int:
         finish("decodes")
     if "steps" in stages:
         tilings = step_tuning.finalists(report.get("products", ()))
-        compiler.compile(step_kernels(before, settings, tilings, facts), step_tuning.WAYS.values())
-        settings = tune_steps(before, settings, tilings, facts, report)
+        compiler.compile(step_kernels(before, settings, tilings, at, facts), step_tuning.WAYS.values())
+        settings = tune_steps(before, settings, tilings, at, facts, report)
         finish("steps")
     compiler.close()
     wrong = [one for stage in STAGES for row in report.get(stage, []) for one in row["wrong"]]

@@ -103,6 +103,9 @@ def _show(report: "Report", console: Console) -> None:
     console.print(_table(report))
     allowed = f"{report.relative_tolerance:g} of the largest value for {report.dtype}"
     console.print(f"Same shapes: equal to the bit. Other shapes or kernels: each within {allowed}.", style="dim")
+    if report.seen_apart > 0:
+        seen = f"{2 * report.seen_apart:.2g}, twice what plain attention was apart from engine none"
+        console.print(f"Log-probabilities of the prompts may be {seen}, where that is more.", style="dim")
     for note in report.notes:
         console.print(Text(note, style="yellow"))
     if report.passed:

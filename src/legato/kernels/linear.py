@@ -7,8 +7,8 @@ take the same kernel.
 
 Where the norm is folded in, results are rounded less often. RMSNorm multiplies a row by one factor and by its weight;
 the factor is applied to the finished sums, in float32, so that the loop which multiplies can also find it. Of the two
-roundings to the dtype (behind the factor, behind the weight) one row has neither; several rows have the second, of the
-inputs or, where those are the larger tile, of the product's weights instead.
+roundings to the dtype (behind the factor, behind the weight) the plain cores have neither; the tensor cores have the
+second, of the inputs or, where those are the larger tile, of the product's weights instead.
 """
 
 from typing import NamedTuple

@@ -9,19 +9,13 @@ from legato.kernels.linear_tilings import Tiling
 
 TILINGS: dict[tuple[int, int, int], Tiling] = {
     # llama-3.1-8b: output
-    (1, 4096, 4096): Tiling(2, 2048, 4, 1),
     (2, 4096, 4096): Tiling(32, 128, 4, 5, splits=2),
-    (4, 4096, 4096): Tiling(32, 128, 4, 5, splits=2),
-    (8, 4096, 4096): Tiling(32, 128, 4, 5, splits=2),
-    (16, 4096, 4096): Tiling(32, 128, 4, 5, splits=2),
     (32, 4096, 4096): Tiling(64, 128, 4, 4, block_rows=32, splits=2),
     # llama-3.1-8b: down
     (1, 4096, 14336): Tiling(8, 512, 4, 3),
-    (2, 4096, 14336): Tiling(32, 128, 4, 5, splits=2),
     (4, 4096, 14336): Tiling(32, 128, 4, 5, splits=2),
     (8, 4096, 14336): Tiling(32, 128, 4, 5, splits=2),
     (16, 4096, 14336): Tiling(32, 128, 4, 5, splits=2),
-    (64, 4096, 14336): Tiling(64, 128, 4, 4, block_rows=64, splits=2),
     # llama-3.1-8b: lm_head
     (1, 128256, 4096): Tiling(2, 2048, 4, 1),
     (2, 128256, 4096): Tiling(64, 128, 4, 4),
@@ -30,52 +24,34 @@ TILINGS: dict[tuple[int, int, int], Tiling] = {
     (16, 128256, 4096): Tiling(64, 128, 4, 4),
     # llama-3.1-8b-eagle3: fc
     (1, 4096, 12288): Tiling(1, 4096, 4, 1),
-    (2, 4096, 12288): Tiling(32, 128, 4, 5, splits=2),
-    (4, 4096, 12288): Tiling(32, 256, 4, 4, splits=2),
-    (8, 4096, 12288): Tiling(32, 128, 4, 5, splits=2),
-    (16, 4096, 12288): Tiling(32, 128, 4, 5, splits=2),
-    (64, 4096, 12288): Tiling(64, 128, 4, 4, block_rows=64, splits=2),
     # llama-3.1-8b-eagle3: qkv
     (1, 6144, 8192): Tiling(2, 4096, 8, 1),
-    (4, 6144, 8192): Tiling(32, 256, 4, 4),
-    (8, 6144, 8192): Tiling(32, 256, 4, 4),
-    (16, 6144, 8192): Tiling(32, 256, 4, 4),
+    (2, 6144, 8192): Tiling(32, 256, 4, 4, splits=2),
     # smollm2-135m: output
     (1, 576, 576): Tiling(2, 1024, 2, 1),
     (2, 576, 576): Tiling(16, 128, 2, 5),
     (4, 576, 576): Tiling(16, 128, 2, 5),
-    (8, 576, 576): Tiling(16, 128, 2, 5),
-    (16, 576, 576): Tiling(16, 128, 2, 5),
-    (32, 576, 576): Tiling(16, 64, 4, 5),
-    (64, 576, 576): Tiling(16, 64, 4, 5, block_rows=64),
+    (8, 576, 576): Tiling(32, 64, 4, 6),
+    (64, 576, 576): Tiling(32, 64, 4, 9, block_rows=64),
     # smollm2-135m: down
-    (1, 576, 1536): Tiling(2, 2048, 4, 1),
-    (2, 576, 1536): Tiling(16, 128, 4, 3, splits=4),
-    (4, 576, 1536): Tiling(16, 128, 4, 3, splits=4),
+    (1, 576, 1536): Tiling(1, 2048, 4, 1),
+    (2, 576, 1536): Tiling(16, 256, 4, 4),
+    (4, 576, 1536): Tiling(16, 256, 4, 4),
     (8, 576, 1536): Tiling(16, 128, 4, 3, splits=4),
     (16, 576, 1536): Tiling(16, 128, 4, 3, splits=4),
     (32, 576, 1536): Tiling(16, 64, 4, 9),
-    (64, 576, 1536): Tiling(16, 128, 4, 5, block_rows=32),
+    (64, 576, 1536): Tiling(16, 128, 4, 5, block_rows=64),
 }
 """Of products without a norm before them, whether or not they are added to a residual."""
 NORM_TILINGS: dict[tuple[int, int, int], Tiling] = {
     # llama-3.1-8b: qkv
-    (1, 6144, 4096): Tiling(16, 256, 4, 5),
+    (1, 6144, 4096): Tiling(2, 2048, 8, 1),
     (2, 6144, 4096): Tiling(32, 256, 4, 4, splits=2, norm="weights"),
     (4, 6144, 4096): Tiling(32, 256, 4, 4, splits=2, norm="weights"),
     # llama-3.1-8b-eagle3: lm_head
     (1, 32000, 4096): Tiling(2, 4096, 8, 1),
-    (2, 32000, 4096): Tiling(32, 128, 4, 5, norm="apart"),
-    (4, 32000, 4096): Tiling(32, 128, 4, 5, norm="apart"),
-    (8, 32000, 4096): Tiling(32, 128, 4, 5, norm="apart"),
-    (16, 32000, 4096): Tiling(128, 64, 4, 5, norm="apart"),
     # smollm2-135m: qkv
     (1, 960, 576): Tiling(2, 1024, 2, 1),
-    (2, 960, 576): Tiling(32, 128, 4, 5, norm="weights"),
-    (4, 960, 576): Tiling(32, 128, 4, 5, norm="weights"),
-    (8, 960, 576): Tiling(32, 128, 4, 5, norm="weights"),
-    (16, 960, 576): Tiling(32, 128, 4, 5, norm="weights"),
-    (32, 960, 576): Tiling(16, 64, 4, 5, block_rows=32, norm="apart"),
     (64, 960, 576): Tiling(32, 64, 4, 5, block_rows=64, norm="apart"),
 }
 """Of products behind a norm."""
@@ -83,18 +59,18 @@ GATED_TILINGS: dict[tuple[int, int, int], Tiling] = {
     # llama-3.1-8b: gate_up
     (1, 14336, 4096): Tiling(1, 4096, 4, 1),
     (2, 14336, 4096): Tiling(64, 128, 4, 4, norm="apart"),
-    (4, 14336, 4096): Tiling(64, 128, 4, 4, norm="apart"),
+    (4, 14336, 4096): Tiling(32, 128, 4, 5, norm="apart"),
     (8, 14336, 4096): Tiling(64, 128, 4, 4, norm="apart"),
     (16, 14336, 4096): Tiling(64, 128, 4, 4, norm="apart"),
     (32, 14336, 4096): Tiling(64, 128, 4, 4, block_rows=32, norm="apart"),
     (64, 14336, 4096): Tiling(64, 128, 4, 4, block_rows=64, norm="apart"),
     # smollm2-135m: gate_up
-    (1, 1536, 576): Tiling(4, 1024, 8, 1),
+    (1, 1536, 576): Tiling(2, 1024, 2, 1),
     (2, 1536, 576): Tiling(32, 128, 4, 5, norm="weights"),
     (4, 1536, 576): Tiling(32, 128, 4, 5, norm="weights"),
-    (8, 1536, 576): Tiling(32, 128, 4, 5, norm="weights"),
+    (8, 1536, 576): Tiling(16, 128, 2, 5, norm="weights"),
     (16, 1536, 576): Tiling(32, 128, 4, 5, norm="weights"),
-    (32, 1536, 576): Tiling(32, 64, 4, 9, norm="apart"),
+    (32, 1536, 576): Tiling(32, 64, 4, 9, block_rows=32, norm="apart"),
     (64, 1536, 576): Tiling(16, 128, 4, 5, block_rows=64, norm="apart"),
 }
 """Of gated products, all behind a norm: the output width is that of the product, half the weights' rows."""

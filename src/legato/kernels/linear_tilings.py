@@ -3,6 +3,8 @@
 from typing import Literal, NamedTuple
 
 MAX_ROWS = 64
+MAX_PLAIN_ROWS = 4
+"""Rows up to which the plain cores can keep up with the memory."""
 
 
 class Tiling(NamedTuple):
@@ -14,11 +16,16 @@ class Tiling(NamedTuple):
     num_stages: int
     """Depth of the software pipeline; 1: plain loads."""
     block_rows: int = 16
-    """Rows of a program, at least 16; for more rows, several programs read the same weights. Unused for one row."""
+    """Rows of a program: at least 16 on the tensor cores, where several programs read the same weights for more rows;
+    up to ``MAX_PLAIN_ROWS`` on the plain ones. Unused for one row, which is the plain cores'."""
     splits: int = 1
-    """Programs that share the columns of a product, and its end. Unused for one row."""
+    """Programs that share the columns of a product, and its end. Unused on the plain cores."""
     norm: Literal["inputs", "weights", "apart"] = "inputs"
     """What is multiplied by the weight of a norm before the product; apart: the norm is a kernel of its own."""
+
+    def on_plain_cores(self, num_rows: int) -> bool:
+        """Return whether ``num_rows`` are multiplied without the tensor cores."""
+        return num_rows == 1 or self.block_rows <= MAX_PLAIN_ROWS
 
 
 def row_class(num_rows: int) -> int:

@@ -7,11 +7,13 @@ import triton
 from legato.kernels.early_start_triton import early_start
 from legato.kernels.linear import Norm
 from legato.kernels.linear_few_rows_triton import few_rows_kernel
-from legato.kernels.linear_one_row_triton import one_row_kernel
+from legato.kernels.linear_plain_cores_triton import OF_A_THREAD, plain_cores_kernel
 from legato.kernels.linear_tilings import MAX_ROWS, Tiling
 from legato.kernels.split_workspace import shared_workspace
 from legato.kernels.streamed_weights_triton import LINE_ELEMENTS
 
+WARP = 32
+"""Threads that run together."""
 NEAR_LINES = 32
 """Lines of each row of its weights that a program of several rows draws near if it starts early: on an H200, a step of
 SmolLM2 135M takes up to 8 % less time so."""
@@ -53,8 +55,19 @@ def linear(
         "num_stages": tiling.num_stages,
     }
     blocks, share = triton.cdiv(out_size, tiling.block_out), triton.cdiv(in_size, tiling.splits)
-    if num_rows == 1:
-        one_row_kernel[(blocks,)](*tensors, eps, **constants, NUM_STAGES=tiling.num_stages)
+    strides = inputs.stride(0), out.stride(0)
+    if tiling.on_plain_cores(num_rows):
+        assert num_rows == 1 or num_rows <= tiling.block_rows
+        plain_cores_kernel[(blocks,)](
+            *tensors,
+            eps,
+            num_rows,
+            *strides,
+            **constants,
+            BLOCK_ROWS=1 if num_rows == 1 else tiling.block_rows,
+            COPIED=tiling.block_in < OF_A_THREAD.value * WARP * tiling.num_warps,
+            NUM_STAGES=tiling.num_stages,
+        )
         return
     lines = min(NEAR_LINES, triton.next_power_of_2(triton.cdiv(share, LINE_ELEMENTS.value)))
     grid = (blocks, triton.cdiv(num_rows, tiling.block_rows), tiling.splits)
@@ -67,8 +80,7 @@ def linear(
         workspace.counters,
         eps,
         num_rows,
-        inputs.stride(0),
-        out.stride(0),
+        *strides,
         **constants,
         NORM_IN_WEIGHTS=tiling.norm == "weights",
         BLOCK_ROWS=tiling.block_rows,

@@ -70,6 +70,9 @@ class Report:
     dtype: str
     attention_backend: str
     relative_tolerance: float
+    """Share of the largest value that two computations may be apart."""
+    seen_apart: float = 0.0
+    """The most that plain attention was apart from the eager engine; log-probabilities may be twice that, too."""
     engines: Sequence[EngineResult]
     notes: Sequence[str] = ()
     """What could not be checked, and why."""

@@ -67,6 +67,8 @@ class _Session:
         """What the eager engine said."""
         self._accepted: tuple[int, ...] = ()
         """Which of its drafts stood."""
+        self._seen_apart = 0.0
+        """The most by which plain attention's log-probabilities were apart from its, all within the tolerance."""
         self._sequences: list[list[int]] = []
         """Each prompt with what the eager engine said to it."""
         self._proven: set[GraphKey] = set()
@@ -82,6 +84,7 @@ class _Session:
             dtype=config.dtype,
             attention_backend=config.attention_backend,
             relative_tolerance=RELATIVE_TOLERANCE[config.dtype],
+            seen_apart=self._seen_apart,
             engines=results,
             notes=self._notes,
         )
@@ -117,6 +120,7 @@ class _Session:
         said = self._say(core, result)
         del core
         self._compare(result, said, self._expected, (options, self._options))
+        self._seen_apart = result.max_logprob_difference
         result.seconds = time.perf_counter() - started
         yield result
 
@@ -176,7 +180,9 @@ class _Session:
     ) -> None:
         """Add the comparison to ``result``; a departure is traced to its layer by building ``engines`` once more."""
         config = self._resolved.config
-        compared: Comparison = compare(expected, given, dtype=config.dtype, vocab_size=config.model.vocab_size)
+        compared: Comparison = compare(
+            expected, given, dtype=config.dtype, vocab_size=config.model.vocab_size, seen=self._seen_apart
+        )
         result.num_tokens, result.num_near_ties = compared.num_tokens, compared.num_near_ties
         result.max_logprob_difference = compared.max_logprob_difference
         departure = compared.departure

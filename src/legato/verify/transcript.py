@@ -96,15 +96,21 @@ def transcribe(core: EngineCore, requests: Sequence[Request], until_step: int | 
     return list(outputs.values())
 
 
-def compare(expected: Sequence[Output], given: Sequence[Output], *, dtype: str, vocab_size: int) -> Comparison:
-    """Compare token by token, each output up to its first other token."""
+def compare(
+    expected: Sequence[Output], given: Sequence[Output], *, dtype: str, vocab_size: int, seen: float = 0.0
+) -> Comparison:
+    """Compare token by token, each output up to its first other token.
+
+    ``seen``: the most by which a right computation was apart from ``expected``. Another one may be as far on the other
+    side of what is exact, so that twice as much is allowed where that is more than the tolerance of ``dtype``.
+    """
     num_tokens = num_near_ties = 0
     most = 0.0
     departures = []
     for number, (wanted, got) in enumerate(zip(expected, given, strict=True)):
         for position, (one, other) in enumerate(zip(wanted.logprobs, got.logprobs, strict=True)):
             num_tokens += 1
-            allowed = tolerance(dtype, scale(one, vocab_size))
+            allowed = max(tolerance(dtype, scale(one, vocab_size)), 2 * seen)
             apart = _most_apart(one, other)
             behind = gap(one, other.token_id)
             detail = None

@@ -134,6 +134,9 @@ def head() -> None:
 
 def cases() -> Iterator[tuple[str, Callable[[], object]]]:
     yield "one row, norm and gate", lambda: product(1, Tiling(2, 1024, 4, 1), normed=True, gated=True)
+    four = Tiling(2, 1024, 4, 1, block_rows=4)
+    yield "four rows, norm and gate", lambda: product(4, four, normed=True, gated=True)
+    yield "four rows, added", lambda: product(3, Tiling(4, 256, 4, 1, block_rows=4), added=True)
     yield "few rows, norm and gate", lambda: product(8, Tiling(16, 64, 4, 4), normed=True, gated=True)
     yield "few rows, norm, split", lambda: product(8, Tiling(16, 64, 4, 4, splits=3), normed=True)
     in_weights = Tiling(16, 64, 4, 4, block_rows=64, norm="weights")

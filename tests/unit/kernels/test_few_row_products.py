@@ -27,12 +27,16 @@ def draw(*shape: int, dtype: torch.dtype, scale: float = 1.0) -> torch.Tensor:
     return (torch.randn(*shape) * scale).to(dtype)
 
 
-# The interpreter multiplies bfloat16 tiles as the integers that hold them, so that only single rows can be of it.
+# The interpreter multiplies bfloat16 tiles as the integers that hold them, so that only plain cores can be given it.
 LINEAR_CASES = [
     (1, torch.bfloat16, 64, 128, Tiling(16, 64, 4, 1)),
     (1, torch.float16, 50, 100, Tiling(16, 64, 4, 2)),  # tiles fill the matrix in neither direction
     (1, torch.bfloat16, 64, 100, Tiling(4, 128, 4, 1)),  # all columns at once
     (1, torch.float16, 50, 64, Tiling(4, 64, 4, 1)),
+    (2, torch.bfloat16, 64, 128, Tiling(16, 64, 4, 1, block_rows=2)),
+    (3, torch.float16, 50, 100, Tiling(2, 64, 4, 1, block_rows=4)),  # a row is missing
+    (4, torch.bfloat16, 50, 100, Tiling(4, 128, 4, 1, block_rows=4)),  # all columns at once
+    (3, torch.bfloat16, 64, 1000, Tiling(2, 1024, 4, 1, block_rows=4)),  # inputs are read once for all columns
     (2, torch.float16, 64, 128, Tiling(16, 64, 4, 1)),
     (5, torch.float16, 50, 100, Tiling(16, 64, 4, 2)),
     (16, torch.float16, 64, 128, Tiling(32, 64, 4, 2)),
@@ -113,9 +117,18 @@ def test_a_split_product_can_be_repeated() -> None:
     assert not shared_workspace(inputs.device).counters.any()
 
 
-def test_rows_of_a_product_may_lie_apart() -> None:
+@pytest.mark.parametrize("block_rows", [4, 16])
+def test_rows_of_a_product_may_lie_apart(block_rows: int) -> None:
     dtype = torch.float16
     inputs, weight = draw(4, 96, dtype=dtype)[:, :64], draw(32, 64, dtype=dtype, scale=0.125)
-    found = torch.empty(4, 32, dtype=dtype)
-    linear_triton.linear(inputs, weight, None, found, Tiling(16, 64, 4, 1))
+    found = torch.empty(4, 40, dtype=dtype)[:, :32]
+    linear_triton.linear(inputs, weight, None, found, Tiling(16, 64, 4, 1, block_rows=block_rows))
     assert_product_is_close(found, inputs.float() @ weight.float().T)
+
+
+def test_on_plain_cores_a_row_says_the_same_whatever_the_others_are() -> None:
+    inputs, weight, _, norm = draw_product(4, 64, 1000, torch.bfloat16, bias=False)
+    alone, among = (torch.empty(rows, 64, dtype=torch.bfloat16) for rows in (3, 4))
+    for out in (alone, among):
+        linear_triton.linear(inputs[: len(out)], weight, None, out, Tiling(2, 1024, 4, 1, block_rows=4), norm=norm)
+    assert torch.equal(alone, among[:3])
