@@ -9,47 +9,54 @@ from legato.kernels.linear_tilings import Tiling
 
 TILINGS: dict[tuple[int, int, int], Tiling] = {
     # llama-3.1-8b: output
+    (1, 4096, 4096): Tiling(4, 2048, 8, 1),
     (2, 4096, 4096): Tiling(32, 128, 4, 5, splits=2),
     (32, 4096, 4096): Tiling(64, 128, 4, 4, block_rows=32, splits=2),
     # llama-3.1-8b: down
-    (1, 4096, 14336): Tiling(8, 512, 4, 3),
+    (1, 4096, 14336): Tiling(1, 2048, 4, 1),
     (4, 4096, 14336): Tiling(32, 128, 4, 5, splits=2),
     (8, 4096, 14336): Tiling(32, 128, 4, 5, splits=2),
     (16, 4096, 14336): Tiling(32, 128, 4, 5, splits=2),
     # llama-3.1-8b: lm_head
-    (1, 128256, 4096): Tiling(2, 2048, 4, 1),
-    (2, 128256, 4096): Tiling(64, 128, 4, 4),
+    (1, 128256, 4096): Tiling(2, 2048, 8, 1),
+    (2, 128256, 4096): Tiling(2, 4096, 4, 1, block_rows=2),
     (4, 128256, 4096): Tiling(64, 128, 4, 4),
     (8, 128256, 4096): Tiling(64, 128, 4, 4),
     (16, 128256, 4096): Tiling(64, 128, 4, 4),
     # llama-3.1-8b-eagle3: fc
-    (1, 4096, 12288): Tiling(1, 4096, 4, 1),
+    (1, 4096, 12288): Tiling(1, 2048, 4, 1),
+    (2, 4096, 12288): Tiling(1, 4096, 4, 1, block_rows=2),
+    (4, 4096, 12288): Tiling(4, 1024, 2, 1, block_rows=4),
     # llama-3.1-8b-eagle3: qkv
-    (1, 6144, 8192): Tiling(2, 4096, 8, 1),
-    (2, 6144, 8192): Tiling(32, 256, 4, 4, splits=2),
+    (1, 6144, 8192): Tiling(2, 2048, 4, 1),
+    (2, 6144, 8192): Tiling(4, 2048, 2, 1, block_rows=2),
     # smollm2-135m: output
-    (1, 576, 576): Tiling(2, 1024, 2, 1),
-    (2, 576, 576): Tiling(16, 128, 2, 5),
+    (1, 576, 576): Tiling(2, 1024, 4, 1),
+    (2, 576, 576): Tiling(4, 1024, 1, 1, block_rows=2),
     (4, 576, 576): Tiling(16, 128, 2, 5),
     (8, 576, 576): Tiling(32, 64, 4, 6),
     (64, 576, 576): Tiling(32, 64, 4, 9, block_rows=64),
     # smollm2-135m: down
-    (1, 576, 1536): Tiling(1, 2048, 4, 1),
-    (2, 576, 1536): Tiling(16, 256, 4, 4),
-    (4, 576, 1536): Tiling(16, 256, 4, 4),
+    (1, 576, 1536): Tiling(2, 2048, 8, 1),
+    (2, 576, 1536): Tiling(2, 2048, 4, 1, block_rows=2),
+    (4, 576, 1536): Tiling(2, 2048, 4, 1, block_rows=4),
     (8, 576, 1536): Tiling(16, 128, 4, 3, splits=4),
     (16, 576, 1536): Tiling(16, 128, 4, 3, splits=4),
     (32, 576, 1536): Tiling(16, 64, 4, 9),
     (64, 576, 1536): Tiling(16, 128, 4, 5, block_rows=64),
+    # smollm2-135m: lm_head
+    (1, 49152, 576): Tiling(4, 1024, 4, 1),
 }
 """Of products without a norm before them, whether or not they are added to a residual."""
 NORM_TILINGS: dict[tuple[int, int, int], Tiling] = {
     # llama-3.1-8b: qkv
     (1, 6144, 4096): Tiling(2, 2048, 8, 1),
-    (2, 6144, 4096): Tiling(32, 256, 4, 4, splits=2, norm="weights"),
-    (4, 6144, 4096): Tiling(32, 256, 4, 4, splits=2, norm="weights"),
+    (2, 6144, 4096): Tiling(2, 4096, 4, 1, block_rows=2, norm="apart"),
+    (4, 6144, 4096): Tiling(8, 1024, 2, 1, block_rows=4),
     # llama-3.1-8b-eagle3: lm_head
     (1, 32000, 4096): Tiling(2, 4096, 8, 1),
+    (2, 32000, 4096): Tiling(4, 4096, 4, 1, block_rows=2),
+    (4, 32000, 4096): Tiling(4, 512, 1, 1, block_rows=4, norm="apart"),
     # smollm2-135m: qkv
     (1, 960, 576): Tiling(2, 1024, 2, 1),
     (64, 960, 576): Tiling(32, 64, 4, 5, block_rows=64, norm="apart"),
@@ -57,15 +64,15 @@ NORM_TILINGS: dict[tuple[int, int, int], Tiling] = {
 """Of products behind a norm."""
 GATED_TILINGS: dict[tuple[int, int, int], Tiling] = {
     # llama-3.1-8b: gate_up
-    (1, 14336, 4096): Tiling(1, 4096, 4, 1),
-    (2, 14336, 4096): Tiling(64, 128, 4, 4, norm="apart"),
+    (1, 14336, 4096): Tiling(1, 4096, 8, 1),
+    (2, 14336, 4096): Tiling(2, 4096, 4, 1, block_rows=2),
     (4, 14336, 4096): Tiling(32, 128, 4, 5, norm="apart"),
     (8, 14336, 4096): Tiling(64, 128, 4, 4, norm="apart"),
     (16, 14336, 4096): Tiling(64, 128, 4, 4, norm="apart"),
     (32, 14336, 4096): Tiling(64, 128, 4, 4, block_rows=32, norm="apart"),
     (64, 14336, 4096): Tiling(64, 128, 4, 4, block_rows=64, norm="apart"),
     # smollm2-135m: gate_up
-    (1, 1536, 576): Tiling(2, 1024, 2, 1),
+    (1, 1536, 576): Tiling(2, 1024, 4, 1),
     (2, 1536, 576): Tiling(32, 128, 4, 5, norm="weights"),
     (4, 1536, 576): Tiling(32, 128, 4, 5, norm="weights"),
     (8, 1536, 576): Tiling(16, 128, 2, 5, norm="weights"),
