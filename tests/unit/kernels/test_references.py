@@ -55,4 +55,7 @@ def test_every_tiling_can_be_compiled(table) -> None:
         assert rows <= MAX_ROWS and row_class(rows) == rows
         assert all(block & (block - 1) == 0 for block in (tiling.block_out, tiling.block_in, tiling.block_rows))
         assert tiling.block_in < 2 * in_size
-        assert rows == 1 or (min(tiling.block_in, tiling.block_rows) >= 16 and tiling.block_out >= 8)
+        if tiling.on_plain_cores(rows):
+            assert tiling.block_in >= 8 and (rows == 1 or tiling.block_rows == rows)
+        else:
+            assert min(tiling.block_in, tiling.block_rows) >= 16 and tiling.block_out >= 8
