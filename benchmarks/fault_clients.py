@@ -67,6 +67,34 @@ async def half_open_connections(setting: Setting) -> Findings:
     return found
 
 
+async def bodies_in_drops(setting: Setting) -> Findings:
+    """Clients send a body byte by byte, each well within the time for the next part, or headers behind one."""
+    found, each, patience = Findings(), setting.size(200, 10), setting.client_timeout_s
+    post_head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+    announced = post_head + b"Content-Length: 100000\r\n\r\n"
+    trailers = post_head + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n"
+    limit = 4 * patience
+    with setting.serving("--client-timeout-s", str(patience), "--body-timeout-s", str(limit)) as server:
+        files = open_files(server.pid)
+        async with contextlib.AsyncExitStack() as resources:
+            began = time.monotonic()
+            dropping = []
+            for beginning in [announced, trailers] * each:
+                one = await resources.enter_async_context(wire(server.url))
+                await one.send(beginning)
+                dropping.append(asyncio.create_task(_send_in_drops(one, patience / 5)))
+            found.client(await asyncio.to_thread(answers_as_before, server.url), "others were answered meanwhile")
+            ends = await asyncio.gather(*dropping)
+            found.figures["connections"] = len(dropping)
+            found.figures["seconds_until_all_were_closed"] = round(time.monotonic() - began, 1)
+            told = sum(b"HTTP/1.1 408" in end for end in ends)
+            found.client(told == len(ends), f"each got 408 after {limit:g} s and was closed, as slow_request")
+        back = await asyncio.to_thread(eventually, lambda: open_files(server.pid) <= files + SPARE_FILES, within_s=10)
+        found.afterwards(back, "every file descriptor was free again")
+        found.check(not server.faults_in_log, "the log held no error")
+    return found
+
+
 async def many_connections(setting: Setting) -> Findings:
     """Ten thousand clients connect at once to a server that allows 4096, and each asks for /health."""
     count, allowed = setting.size(10_000, 200), setting.size(4096, 80)
@@ -150,6 +178,14 @@ async def _read_steadily(one: Wire, patience: float) -> bool:
         received += data
         await asyncio.sleep(patience / 20 if len(received) < 1_000_000 else 0)
     return True
+
+
+async def _send_in_drops(one: Wire, every_s: float) -> bytes:
+    """Send a byte now and then until the server closes the connection; return what it said."""
+    answer = asyncio.create_task(one.receive())
+    while not (await asyncio.wait({answer}, timeout=every_s))[0]:
+        await one.send(b"a")
+    return answer.result()
 
 
 def _is_idle(server: Server) -> bool:

@@ -28,6 +28,7 @@ FAULTS: dict[str, Fault] = {
     "SIGTERM under load": fault_engine.told_to_end_under_load,
     "slow readers": fault_clients.slow_readers,
     "half-open connections": fault_clients.half_open_connections,
+    "bodies in drops": fault_clients.bodies_in_drops,
     "10,000 connections": fault_clients.many_connections,
     "10,000 connections, all allowed": fault_clients.many_allowed_connections,
     "50 MB bodies": fault_requests.large_bodies,
