@@ -35,19 +35,19 @@ WAYS = {
     "early": Early(narrow_rows=ROW_CLASSES, wide_rows=ROW_CLASSES),
 }
 Change = Callable[[Settings], Settings]
-Tilings = Mapping[tuple[str, ProductKey], Sequence[Tiling]]
-"""Of products, by table and key."""
+Tilings = Mapping[tuple[str, ProductKey], Sequence[Tiling | None]]
+"""Of products, by table and key, the fastest alone first; None: torch."""
 
 
 def finalists(products: Iterable[Mapping[str, Any]]) -> Tilings:
-    """Return the tilings worth trying in steps, by the rows of :func:`product_tuning.tune_product`, best first each."""
-    return {
-        (row["table"], row["key"]): [
-            Tiling(*tiling) for *tiling, us in tried[:FINALISTS] if us <= NEARLY * tried[0][-1]
-        ]
-        for row in products
-        for tried in [row["tried"]]
-    }
+    """Return the tilings worth trying in steps, by the rows of :func:`product_tuning.tune_product`."""
+    found: dict[tuple[str, ProductKey], Sequence[Tiling | None]] = {}
+    for row in products:
+        tried = row["tried"]
+        near = [(us, Tiling(*tiling)) for *tiling, us in tried[:FINALISTS] if us <= NEARLY * tried[0][-1]]
+        every: list[tuple[float, Tiling | None]] = [*near, (row["torch_us"], None)]
+        found[row["table"], row["key"]] = [tiling for _, tiling in sorted(every, key=lambda one: one[0])]
+    return found
 
 
 def with_tiling(settings: Settings, table: str, key: ProductKey, tiling: Tiling | None) -> Settings:
@@ -88,15 +88,14 @@ def changes(
     for product in PRODUCTS[model]:
         place = product.table_name, (num_rows, product.out_size, product.in_size)
         parts[product.name] = [
-            partial(with_tiling, table=place[0], key=place[1], tiling=tiling)
-            for tiling in (*tilings.get(place, ()), None)
+            partial(with_tiling, table=place[0], key=place[1], tiling=tiling) for tiling in tilings.get(place, (None,))
         ]
     return parts
 
 
 @dataclass(slots=True)
 class Descent:
-    """What became of a step that took one change after the other."""
+    """What becomes of a step that takes one change after the other."""
 
     settings: Settings
     first: Timed
@@ -104,23 +103,34 @@ class Descent:
     taken: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
 
+    def try_out(self, model: RandomModel, settings: Settings, parts: Sequence[str], num_rows: int) -> None:
+        """Time a step with ``settings``, in which ``parts`` are others, and take them where that is faster."""
+        if settings == self.settings:
+            return
+        one = timed(model, settings, num_rows)
+        difference = relative_difference(one.logits, self.first.logits)
+        if not difference < OTHER_ROUNDING:
+            self.wrong.append(f"{', '.join(parts)}, {num_rows} rows: {difference:.3f}")
+        elif one.milliseconds <= self.best.milliseconds * FASTER:
+            self.settings, self.best = settings, one
+            self.taken = [*(taken for taken in self.taken if taken not in parts), *parts]
+
 
 def descend(model: RandomModel, settings: Settings, parts: Mapping[str, Sequence[Change]], num_rows: int) -> Descent:
-    """Change one part after the other where that makes the step faster."""
+    """Change one part after the other where that makes the step faster.
+
+    Before that, all parts at once, each to what comes first in its list: neighbours may gain only together.
+    """
     first = timed(model, settings, num_rows)
     found = Descent(settings, first, first)
+    together, others = settings, []
+    for name, ways in parts.items():
+        if ways[0](together) != together:
+            together, others = ways[0](together), [*others, name]
+    found.try_out(model, together, others, num_rows)
     for name, ways in parts.items():
         for change in ways:
-            trial = change(found.settings)
-            if trial == found.settings:
-                continue
-            one = timed(model, trial, num_rows)
-            difference = relative_difference(one.logits, first.logits)
-            if not difference < OTHER_ROUNDING:
-                found.wrong.append(f"{name}, {num_rows} rows: {difference:.3f}")
-            elif one.milliseconds <= found.best.milliseconds * FASTER:
-                found.settings, found.best = trial, one
-                found.taken = [*(taken for taken in found.taken if taken != name), name]
+            found.try_out(model, change(found.settings), [name], num_rows)
     return found
 
 
