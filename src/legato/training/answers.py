@@ -18,6 +18,8 @@ from legato.flow.request import Request
 from legato.flow.request_update import FinishReason
 from legato.flow.sampling_params import SamplingParams
 
+_FREE_SEATS = 0.25
+"""Share of the engine's seats that must be free before more requests take them."""
 AnswerProgress = Callable[[int, int], None]
 """Told (answers there are, tokens generated since the start)."""
 
@@ -81,7 +83,7 @@ def generate(core: EngineCore, questions: Sequence[Question], file: AnswerFile, 
     token_ids: dict[str, list[int]] = {request.request_id: [] for request in waiting}
     num_tokens = 0
     while waiting or core.has_work:
-        _feed(core, waiting)
+        _feed(core, waiting, len(token_ids) - len(waiting))
         for update in core.step():
             own = token_ids[update.request_id]
             own += update.token_ids
@@ -106,9 +108,16 @@ def _requests(core: EngineCore, questions: Sequence[Question], file: AnswerFile)
     return requests
 
 
-def _feed(core: EngineCore, waiting: deque[Request]) -> None:
-    """Hand requests over until the engine holds as many as it may."""
-    while waiting:
+def _feed(core: EngineCore, waiting: deque[Request], num_unfinished: int) -> None:
+    """Hand requests over as soon as a share of the engine's seats is free, as many as are free.
+
+    Handed over one by one they would make every step one of prompts and tokens mixed, which takes several times as long
+    as one that only decodes.
+    """
+    seats = core.config.scheduler.max_num_seqs
+    if seats - num_unfinished < seats * _FREE_SEATS:
+        return
+    for _ in range(min(seats - num_unfinished, len(waiting))):
         try:
             core.add(waiting[0])
         except QueueFullError:
