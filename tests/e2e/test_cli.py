@@ -237,6 +237,27 @@ def test_numbers_of_requests_that_do_not_match_those_at_once_are_refused(run: Ru
     assert "one for each" in ended.err
 
 
+def test_a_drafter_on_prompts_of_a_file_leaves_a_row_with_its_acceptance_and_the_speed_over_plain(
+    run: Run, tmp_path: Path
+) -> None:
+    prompts, file = tmp_path / "prompts.jsonl", tmp_path / "drafter.json"
+    prompts.write_text('{"turns": ["one two three one two", "more"]}\n{"prompt": "four"}\n{"question": "five"}\n')
+    config = '{"method": "ngram", "num_speculative_tokens": 2}'
+    asked = ("--data", str(prompts), "--num-prompts", "2", "--max-tokens", "12", "--case", "mine")
+    refused = run("bench drafter", *asked)
+    assert (refused.code, "there is no drafter" in refused.err) == (2, True)
+    ended = run(
+        "bench drafter", *asked, "--batch-size", "2", "--speculative-config", config, "--output", str(file), "--json"
+    )
+    assert ended.code == 0, ended.err
+    [row] = read_rows_file(file).rows
+    assert json.loads(ended.out) == [row]
+    assert (row["case"], row["method"], row["num_prompts"], row["batch_size"]) == ("mine", "ngram", 2, 2)
+    assert 0 < row["output_tokens"] <= 24
+    assert len(row["acceptance_rates"]) == 2
+    assert row["same_as_plain"] == 1.0
+
+
 def test_modes_measures_every_policy_and_draws_them(run: Run, tmp_path: Path) -> None:
     file, plot = tmp_path / "modes.json", tmp_path / "modes.png"
     workload = ("--batch-size", "1,2", "--input-len", "8", "--output-len", "4", "--iterations", "1", "--warmup", "0")

@@ -1,16 +1,16 @@
-"""Throughput in a closed loop: so many requests at once, a new one when one ends. Owns the loop and its arithmetic.
+"""Throughput in a closed loop: so many requests at once, a new one when one ends. Owns its arithmetic.
 
 Every prompt is random, no two alike, and every request ends at its full length, so that all engines do the same work.
 """
 
-import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from statistics import fmean, median, quantiles
 
 from legato.bench.contestant import StepCounts, SteppedEngine
 from legato.bench.prompts import fresh_prompts
+from legato.bench.request_loop import Asked, RequestLoop
 from legato.bench.subject import Subject
 
 
@@ -80,58 +80,18 @@ class ThroughputRow(Subject):
     """None for an engine that keeps no record."""
 
 
-@dataclass(slots=True)
-class _Request:
-    """One request's life, in seconds of the loop's clock."""
-
-    added: float
-    first: float = 0.0
-    last: float = 0.0
-    num_tokens: int = 0
-
-
-@dataclass(slots=True)
-class _Loop:
-    engine: SteppedEngine
-    prompts: Iterator[tuple[int, ...]]
-    output_len: int
-    ids: Iterator[object] = field(default_factory=itertools.count)
-
-    def run(self, num_requests: int, concurrency: int, report: Callable[[int, str], None]) -> list[_Request]:
-        """Run so many requests, so many at once; ``report`` is told (how many have ended, "")."""
-        queue = [next(self.prompts) for _ in range(num_requests)]
-        running: dict[str, _Request] = {}
-        ended: list[_Request] = []
-        while queue or running:
-            while queue and len(running) < concurrency:
-                request_id = f"loop-{next(self.ids)}"
-                running[request_id] = _Request(time.perf_counter())
-                self.engine.add(request_id, queue.pop(), self.output_len)
-            news = self.engine.step()
-            now = time.perf_counter()
-            for new in news:
-                request = running[new.request_id]
-                if new.num_tokens:
-                    request.first = request.first or now
-                    request.last = now
-                    request.num_tokens += new.num_tokens
-                if new.finished:
-                    ended.append(running.pop(new.request_id))
-                    report(len(ended), "")
-        return ended
-
-
 def measure_loop(
     engine: SteppedEngine, workload: LoopWorkload, report: Callable[[int, str], None] = lambda *_: None
 ) -> ThroughputRow:
     """Warm one engine up, then measure it; ``report`` is told (how many measured ones have ended, "")."""
     prompts = fresh_prompts(workload.seed, workload.vocab_size, workload.input_len)
-    loop = _Loop(engine, prompts, workload.output_len)
-    loop.run(workload.warmup_requests, workload.concurrency, lambda *_: None)
+    warmup, asked = (_drawn(prompts, n, workload.output_len) for n in (workload.warmup_requests, workload.num_requests))
+    loop = RequestLoop(engine)
+    loop.run(warmup, workload.concurrency, lambda *_: None)
     before, started = engine.counts(), time.perf_counter()
-    requests = loop.run(workload.num_requests, workload.concurrency, report)
+    requests = loop.run(asked, workload.concurrency, report)
     seconds = time.perf_counter() - started
-    num_output = sum(request.num_tokens for request in requests)
+    num_output = sum(len(request.token_ids) for request in requests)
     num_input = workload.num_requests * workload.input_len
     assert num_output == workload.num_requests * workload.output_len, "a request ended early"
     return ThroughputRow(
@@ -146,7 +106,7 @@ def measure_loop(
         output_tok_per_s=num_output / seconds,
         requests_per_s=workload.num_requests / seconds,
         ttft_ms=Latencies.of([request.first - request.added for request in requests]),
-        tpot_ms=Latencies.of([_seconds_per_token(request) for request in requests]),
+        tpot_ms=Latencies.of([request.seconds_per_token for request in requests]),
         shares=shares_between(before, engine.counts(), num_input + num_output - len(requests), seconds),
     )
 
@@ -154,12 +114,12 @@ def measure_loop(
 def run_once(engine: SteppedEngine, workload: LoopWorkload) -> None:
     """Run as many requests as run at once, without measuring them: for a profile, which would slow a measurement."""
     prompts = fresh_prompts(workload.seed + 1, workload.vocab_size, workload.input_len)
-    loop = _Loop(engine, prompts, workload.output_len, map("profile-{}".format, itertools.count()))
-    loop.run(workload.concurrency, workload.concurrency, lambda *_: None)
+    asked = _drawn(prompts, workload.concurrency, workload.output_len)
+    RequestLoop(engine, name="profile").run(asked, workload.concurrency, lambda *_: None)
 
 
-def _seconds_per_token(request: _Request) -> float:
-    return (request.last - request.first) / max(1, request.num_tokens - 1)
+def _drawn(prompts: Iterator[tuple[int, ...]], count: int, output_len: int) -> list[Asked]:
+    return [Asked(prompt=next(prompts), output_len=output_len) for _ in range(count)]
 
 
 def shares_between(

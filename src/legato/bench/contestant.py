@@ -2,12 +2,41 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Protocol
 
 from legato.bench.subject import Subject
 
 Prompts = Sequence[tuple[int, ...]]
 """[batch_size][input_len] token ids, all of one length."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DraftCounts:
+    """How drafts were judged; nothing, where there were none or the engine does not tell."""
+
+    num_judged: int = 0
+    """Rounds of a request in which drafts were judged."""
+    stood: tuple[int, ...] = ()
+    """[drafts of a round] how often the first, second, … draft stood."""
+
+    def __sub__(self, before: "DraftCounts") -> "DraftCounts":
+        stood = tuple(late - early for late, early in zip_longest(self.stood, before.stood, fillvalue=0))
+        return DraftCounts(num_judged=self.num_judged - before.num_judged, stood=stood)
+
+    def __add__(self, other: "DraftCounts") -> "DraftCounts":
+        stood = tuple(map(sum, zip_longest(self.stood, other.stood, fillvalue=0)))
+        return DraftCounts(num_judged=self.num_judged + other.num_judged, stood=stood)
+
+    @property
+    def acceptance_length(self) -> float | None:
+        """Tokens that a round brought, the target's own counted; None: no drafts were judged."""
+        return 1 + sum(self.stood) / self.num_judged if self.num_judged else None
+
+    @property
+    def acceptance_rates(self) -> tuple[float, ...]:
+        """[drafts of a round] share of the rounds in which the first, second, … draft stood."""
+        return tuple(stood / self.num_judged for stood in self.stood) if self.num_judged else ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,20 +52,12 @@ class Timing:
     """The host's own work in a step after the first token; None where it is not told apart from the device's."""
     num_steps: int | None = None
     """Steps after the first token; None where the engine does not tell."""
-    num_judged: int = 0
-    """Rounds of a request in which drafts were judged."""
-    stood: tuple[int, ...] = ()
-    """[drafts of a round] how often the first, second, … draft stood."""
+    drafts: DraftCounts = DraftCounts()
 
     @property
     def round_ms(self) -> float | None:
         """Milliseconds of a step after the first token: of a round, where there are drafts."""
         return (self.total_s - self.first_token_s) * 1000 / self.num_steps if self.num_steps else None
-
-    @property
-    def acceptance_length(self) -> float | None:
-        """Tokens that a round brought, the target's own counted; None: there were no drafts."""
-        return 1 + sum(self.stood) / self.num_judged if self.num_judged else None
 
     @property
     def tpot_ms(self) -> float:
@@ -77,7 +98,7 @@ class NewTokens:
     """What one step brought for one request."""
 
     request_id: str
-    num_tokens: int
+    token_ids: Sequence[int]
     finished: bool
 
 
@@ -87,8 +108,8 @@ class SteppedEngine(Protocol):
     name: str
     subject: Subject
 
-    def add(self, request_id: str, prompt: tuple[int, ...], output_len: int) -> None:
-        """Begin a request of ``output_len`` greedy tokens, whatever the model's end tokens."""
+    def add(self, request_id: str, prompt: tuple[int, ...], output_len: int, end_token_ids: frozenset[int]) -> None:
+        """Begin a request of ``output_len`` greedy tokens, or as many as there are to one of ``end_token_ids``."""
         ...
 
     def step(self) -> Sequence[NewTokens]:
@@ -97,4 +118,8 @@ class SteppedEngine(Protocol):
 
     def counts(self) -> StepCounts | None:
         """Return what the engine counted so far; None for one that keeps no record."""
+        ...
+
+    def drafts(self) -> DraftCounts:
+        """Return how drafts were judged since the engine was built."""
         ...

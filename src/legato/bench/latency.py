@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 
-from legato.bench.contestant import Contestant, Prompts, Timing
+from legato.bench.contestant import Contestant, DraftCounts, Prompts, Timing
 from legato.bench.prompts import fresh_prompts
 from legato.bench.subject import Subject
 
@@ -122,17 +122,11 @@ def _row(contestant: Contestant, timings: dict[str, list[Timing]], batch_size: i
         host_ms_per_step=median_or_none([timing.host_ms_per_step for timing in own]),
         output_tok_per_s=median(batch_size * workload.output_len / timing.total_s for timing in own),
         round_ms=median_or_none([timing.round_ms for timing in own]),
-        acceptance_length=median_or_none([timing.acceptance_length for timing in own]),
-        acceptance_rates=_acceptance_rates(own),
+        acceptance_length=median_or_none([timing.drafts.acceptance_length for timing in own]),
+        acceptance_rates=sum((timing.drafts for timing in own), DraftCounts()).acceptance_rates,
         speed_ups=tuple(speed_up(other, own, timings[other]) for other in timings if other != contestant.name),
         graph_steps={} if counts is None else dict(counts.steps),
     )
-
-
-def _acceptance_rates(timings: Sequence[Timing]) -> tuple[float, ...]:
-    """Return by position how often drafts stood, over all turns."""
-    num_judged = sum(timing.num_judged for timing in timings)
-    return tuple(sum(stood) / num_judged for stood in zip(*(timing.stood for timing in timings), strict=True))
 
 
 def median_or_none(values: Sequence[float | None]) -> float | None:

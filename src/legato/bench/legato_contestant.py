@@ -2,13 +2,14 @@
 
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from rich.console import Console
 
 import legato
-from legato.bench.contestant import NewTokens, Prompts, StepCounts, Timing
+from legato.bench.contestant import DraftCounts, NewTokens, Prompts, StepCounts, Timing
 from legato.bench.subject import Subject
 from legato.config.options import EngineOptions
 from legato.engine.bootstrap import build_engine, load_model
@@ -50,10 +51,10 @@ class LegatoContestant:
         for prompt in prompts:
             request_id = f"bench-{next(self._request_ids)}"
             outputs[request_id] = []
-            self.add(request_id, prompt, output_len)
+            self.add(request_id, prompt, output_len, frozenset())
         first_token_s = waited_s = 0.0
         num_steps = 0
-        before = self.core.stats()
+        before = self.drafts()
         while self.core.has_work:
             for update in self._updates():
                 outputs[update.request_id].extend(update.token_ids)
@@ -63,19 +64,16 @@ class LegatoContestant:
                 first_token_s, waited_s = time.perf_counter() - started, self._waited_s()
         total_s, waited_s = time.perf_counter() - started, self._waited_s() - waited_s
         host_s = total_s - first_token_s - waited_s
-        after = self.core.stats()
-        stood = zip(after.spec_decode_accepted_per_position, before.spec_decode_accepted_per_position, strict=True)
         return Timing(
             first_token_s=first_token_s,
             total_s=total_s,
             token_ids=tuple(map(tuple, outputs.values())),
             host_ms_per_step=host_s * 1e3 / num_steps if waited_s and num_steps else None,
             num_steps=num_steps,
-            num_judged=after.spec_decode_drafts - before.spec_decode_drafts,
-            stood=tuple(late - early for late, early in stood),
+            drafts=self.drafts() - before,
         )
 
-    def add(self, request_id: str, prompt: tuple[int, ...], output_len: int) -> None:
+    def add(self, request_id: str, prompt: tuple[int, ...], output_len: int, end_token_ids: frozenset[int]) -> None:
         """Begin one greedy request, whose seed is its own: synthetic acceptance draws from it."""
         self.core.add(
             Request(
@@ -83,7 +81,7 @@ class LegatoContestant:
                 prompt_token_ids=prompt,
                 params=SamplingParams(temperature=0.0, max_tokens=output_len, ignore_eos=True),
                 seed=next(self._seeds),
-                stop_token_ids=frozenset(),
+                stop_token_ids=end_token_ids,
                 max_tokens=output_len,
                 arrival=time.monotonic(),
             )
@@ -94,7 +92,7 @@ class LegatoContestant:
         return [
             NewTokens(
                 request_id=update.request_id,
-                num_tokens=len(update.token_ids),
+                token_ids=update.token_ids,
                 finished=update.finish_reason is not None,
             )
             for update in self._updates()
@@ -104,6 +102,11 @@ class LegatoContestant:
         """Return the engine's own counts."""
         stats = self.core.stats()
         return StepCounts(steps=stats.graph_steps, padding_tokens=stats.graph_padding_tokens, waited_s=self._waited_s())
+
+    def drafts(self) -> DraftCounts:
+        """Return the engine's own counts."""
+        stats = self.core.stats()
+        return DraftCounts(num_judged=stats.spec_decode_drafts, stood=stats.spec_decode_accepted_per_position)
 
     def _updates(self) -> list[RequestUpdate]:
         updates = self.core.step()
@@ -121,12 +124,21 @@ def contestant_per_policy(
     options: EngineOptions, policies: Sequence[str], console: Console | None = None
 ) -> list[LegatoContestant]:
     """Return one engine per graph policy, all over the same weights, with equal shares of the memory for the cache."""
+    return _over_one_model(options, {f"legato {policy}": {"graph_policy": policy} for policy in policies}, console)
+
+
+def plain_and_drafting(options: EngineOptions, console: Console | None = None) -> list[LegatoContestant]:
+    """Return an engine without the drafter and one with it, in this order; they share as policies do."""
+    return _over_one_model(options, {"legato plain": {"speculative_config": None}, "legato": {}}, console)
+
+
+def _over_one_model(
+    options: EngineOptions, changes: Mapping[str, Mapping[str, Any]], console: Console | None
+) -> list[LegatoContestant]:
+    """Return engines by the names and with the options that ``changes`` has."""
     resolved = resolve(options)
     model = load_model(resolved, BuildProgress(console))
     cache = resolved.config.cache
     block_bytes = bytes_per_block(resolved.layer_groups, cache.block_size, resolved.dtype.itemsize)
-    shared = replace(options, kv_cache_memory_bytes=cache.num_blocks // len(policies) * block_bytes)
-    return [
-        LegatoContestant(f"legato {policy}", replace(shared, graph_policy=policy), console, model=model)
-        for policy in policies
-    ]
+    shared = replace(options, kv_cache_memory_bytes=cache.num_blocks // len(changes) * block_bytes)
+    return [LegatoContestant(name, replace(shared, **own), console, model=model) for name, own in changes.items()]

@@ -127,7 +127,7 @@ def _rows(
             turns=len(turns),
             tpot_ms=tpot[kind],
             round_ms=median_or_none([timing.round_ms for timing in turns]),
-            acceptance_length=median_or_none([timing.acceptance_length for timing in turns]),
+            acceptance_length=median_or_none([timing.drafts.acceptance_length for timing in turns]),
             output_tok_per_s=batch_size * 1e3 / tpot[kind],
             over_plain=tpot[0] / tpot[kind],
             over_best=best / tpot[kind],

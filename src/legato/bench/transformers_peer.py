@@ -12,7 +12,7 @@ import transformers
 
 from legato.bench.contestant import Prompts, Timing
 from legato.bench.subject import Subject
-from legato.config.model import ModelConfig
+from legato.bench.unpacked_model import transformers_config
 from legato.errors import ConfigError
 from legato.loading.model_config import read_model_config
 from legato.loading.source import ModelSource, WeightFormat, resolve_model
@@ -82,31 +82,9 @@ def _build(source: ModelSource, dtype: torch.dtype) -> Any:
     if not source.is_gguf:
         return transformers.AutoModelForCausalLM.from_pretrained(source.path, dtype=dtype)
     config = read_model_config(source)
-    model = transformers.AutoModelForCausalLM.from_config(_transformers_config(config), dtype=dtype)
+    model = transformers.AutoModelForCausalLM.from_config(transformers_config(config), dtype=dtype)
     weights = {tensor.name: tensor.load().to(dtype) for tensor in stored_tensors(source, config)}
     missing, unexpected = model.load_state_dict(weights, strict=False)
     left_over = set(missing) - ({"lm_head.weight"} if config.tie_word_embeddings else set())
     assert not left_over and not unexpected, f"names do not match: {left_over} {unexpected}"
     return model
-
-
-def _transformers_config(config: ModelConfig) -> Any:
-    """Return the same shape in the words of transformers."""
-    kind = getattr(transformers, config.architecture.replace("ForCausalLM", "Config"))
-    return kind(
-        vocab_size=config.vocab_size,
-        hidden_size=config.hidden_size,
-        intermediate_size=config.intermediate_size,
-        num_hidden_layers=config.num_layers,
-        num_attention_heads=config.num_heads,
-        num_key_value_heads=config.num_kv_heads,
-        head_dim=config.head_dim,
-        max_position_embeddings=config.max_position_embeddings,
-        rms_norm_eps=config.rms_norm_eps,
-        rope_parameters={"rope_type": config.rope.kind, "rope_theta": config.rope.theta, **config.rope.scaling},
-        hidden_act=config.hidden_act,
-        tie_word_embeddings=config.tie_word_embeddings,
-        attention_bias=config.output_bias,
-        bos_token_id=config.bos_token_id,
-        eos_token_id=list(config.eos_token_ids),
-    )

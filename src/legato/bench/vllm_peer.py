@@ -4,19 +4,22 @@ import json
 import time
 from collections.abc import Sequence
 from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from legato.bench.contestant import NewTokens, Prompts, Timing
+from legato.bench.contestant import DraftCounts, NewTokens, Prompts, Timing
 from legato.bench.subject import Subject
 from legato.config.engine import EngineConfig
 from legato.config.options import EngineOptions
 from legato.errors import ConfigError
 from legato.graphs.modes import GraphPolicy
-from legato.loading.source import WeightFormat, resolve_model
+from legato.loading.source import ModelSource, WeightFormat, resolve_model
 from legato.results.rows_file import model_name
 
 _BACKENDS = {"flashinfer": "FLASHINFER", "triton": "TRITON_ATTN", "flash_attn_3": "FLASH_ATTN"}
 """Ours -> its name; any other: its own choice."""
+_DRAFTS = "vllm:spec_decode_num_"
 
 
 class VllmPeer:
@@ -33,7 +36,9 @@ class VllmPeer:
         max_model_len: int | None,
         max_num_seqs: int | None,
         eager: bool = False,
+        tells_drafts: bool = False,
     ) -> None:
+        """``tells_drafts``: it counts its drafts, which takes it some time in every step."""
         vllm = import_vllm()
         source = resolve_model(options.model, options.load_format)
         self.name = f"vllm {vllm.__version__}"
@@ -47,9 +52,11 @@ class VllmPeer:
         )
         self._params = vllm.SamplingParams
         self._deltas = vllm.sampling_params.RequestOutputKind.DELTA
+        self._tells_drafts = tells_drafts
+        self._unpacked = TemporaryDirectory(prefix="legato-peer-")  # as long as the engine, which may read it again
         backend = _BACKENDS.get(options.attention_backend.lower())
         self._llm = vllm.LLM(
-            model=str(source.path),
+            model=self._folder(source, dtype),
             load_format="dummy" if source.format is WeightFormat.DUMMY else "auto",
             skip_tokenizer_init=True,
             dtype=dtype,
@@ -57,13 +64,14 @@ class VllmPeer:
             gpu_memory_utilization=options.gpu_memory_utilization,
             enable_prefix_caching=False,
             enforce_eager=eager,
+            disable_log_stats=not tells_drafts,
             **({} if max_num_seqs is None else {"max_num_seqs": max_num_seqs}),
             **({} if backend is None else {"attention_backend": backend}),
             **peer_speculation(options.speculative_config, backend),
         )
 
     @classmethod
-    def like(cls, options: EngineOptions, config: EngineConfig) -> "VllmPeer":
+    def like(cls, options: EngineOptions, config: EngineConfig, *, tells_drafts: bool = False) -> "VllmPeer":
         """Return the peer of an engine with this configuration."""
         return cls(
             options,
@@ -71,6 +79,7 @@ class VllmPeer:
             max_model_len=config.scheduler.max_model_len,
             max_num_seqs=config.scheduler.max_num_seqs,
             eager=config.graph_policy == GraphPolicy.NONE,
+            tells_drafts=tells_drafts,
         )
 
     def generate(self, prompts: Prompts, output_len: int) -> Timing:
@@ -90,10 +99,15 @@ class VllmPeer:
         outputs = self._llm.generate([{"prompt_token_ids": list(ids)} for ids in prompts], params, use_tqdm=False)
         return time.perf_counter() - started, outputs
 
-    def add(self, request_id: str, prompt: tuple[int, ...], output_len: int) -> None:
+    def add(self, request_id: str, prompt: tuple[int, ...], output_len: int, end_token_ids: frozenset[int]) -> None:
         """Begin one greedy request, whose new tokens are returned as they come."""
         params = self._params(
-            temperature=0, max_tokens=output_len, ignore_eos=True, detokenize=False, output_kind=self._deltas
+            temperature=0,
+            max_tokens=output_len,
+            ignore_eos=True,
+            stop_token_ids=sorted(end_token_ids),
+            detokenize=False,
+            output_kind=self._deltas,
         )
         self._llm.llm_engine.add_request(request_id, {"prompt_token_ids": list(prompt)}, params)
 
@@ -102,7 +116,7 @@ class VllmPeer:
         return [
             NewTokens(
                 request_id=output.request_id,
-                num_tokens=len(output.outputs[0].token_ids),
+                token_ids=output.outputs[0].token_ids,
                 finished=output.finished,
             )
             for output in self._llm.llm_engine.step()
@@ -110,6 +124,26 @@ class VllmPeer:
 
     def counts(self) -> None:
         """Return nothing: no record is kept."""
+
+    def drafts(self) -> DraftCounts:
+        """Return its own counts, where it was built to keep them."""
+        metrics = self._llm.get_metrics() if self._tells_drafts else []
+        values = {metric.name: metric for metric in metrics if metric.name.startswith(_DRAFTS)}
+        if not values:
+            return DraftCounts()
+        return DraftCounts(
+            num_judged=values[f"{_DRAFTS}drafts"].value,
+            stood=tuple(map(int, values[f"{_DRAFTS}accepted_tokens_per_pos"].values)),
+        )
+
+    def _folder(self, source: ModelSource, dtype: str) -> str:
+        """Return where it loads the model from: it reads no GGUF."""
+        if not source.is_gguf:
+            return str(source.path)
+        from legato.bench.unpacked_model import unpack
+
+        unpack(source, dtype, Path(self._unpacked.name))
+        return self._unpacked.name
 
 
 def peer_speculation(text: str | None, backend: str | None) -> dict[str, Any]:

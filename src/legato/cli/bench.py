@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 from rich.console import Console
 
-from legato.cli import bench_serve, bench_speculation, bench_tables
+from legato.cli import bench_drafter, bench_serve, bench_speculation, bench_tables
 from legato.cli.bench_engines import contestants, resolved_config, stepped_engines
 from legato.cli.bench_options import LatencyOptions, ModesOptions, OutputOptions, StartupOptions, ThroughputOptions
 from legato.cli.bench_progress import measuring
@@ -37,6 +37,7 @@ def group() -> None:
 
 app.command("serve")(takes_options(bench_serve.serve))
 app.command("speculation")(takes_options(bench_speculation.speculation))
+app.command("drafter")(takes_options(bench_drafter.drafter))
 
 
 @app.command()

@@ -32,6 +32,24 @@ def contestants(
     return [*own, *_peers(workload.peer, engine, config)], config
 
 
+def drafting_engines(
+    peer: str, engine: EngineOptions, config: "EngineConfig", console: Console, *, peer_alone: bool
+) -> "list[tuple[SteppedEngine, SteppedEngine | None]]":
+    """Build Legato, vLLM or both with the drafter; beside each the same without it, where that is measured too."""
+    _require(peer)
+    engines: list[tuple[SteppedEngine, SteppedEngine | None]] = []
+    if not peer_alone:
+        from legato.bench.legato_contestant import plain_and_drafting
+
+        plain, drafting = plain_and_drafting(engine, console)
+        engines.append((drafting, plain))
+    if peer == "vllm":
+        from legato.bench.vllm_peer import VllmPeer
+
+        engines.append((VllmPeer.like(engine, config, tells_drafts=True), None))
+    return engines
+
+
 def _require(peer: str) -> None:
     """Find out that a peer is not there before anything is built."""
     if peer == "vllm":

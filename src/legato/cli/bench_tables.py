@@ -9,6 +9,7 @@ from legato.cli import tables
 
 if TYPE_CHECKING:  # they import torch
     from legato.bench.closed_loop import Latencies, ThroughputRow
+    from legato.bench.drafter import DrafterRow
     from legato.bench.latency import LatencyRow, Spread
     from legato.bench.speculation import SpeculationRow
     from legato.bench.startup import GraphMemoryRow, StartupRow
@@ -46,6 +47,26 @@ def acceptance_table(rows: "Sequence[LatencyRow]") -> Table:
         if row.acceptance_length is not None
     ]
     return tables.table("Drafts", columns, cells, numeric=columns[1:-1])
+
+
+def drafter_table(rows: "Sequence[DrafterRow]") -> Table:
+    """Return what a drafter brings on given prompts, a line per engine and number at once."""
+    columns = ("engine", "at once", "tokens/round", "by position", "tokens/s", "plain", "faster", "same answers")
+    cells = [
+        (
+            row.engine,
+            row.batch_size,
+            None if row.acceptance_length is None else f"{row.acceptance_length:.3f}",
+            " ".join(f"{rate:.2f}" for rate in row.acceptance_rates),
+            f"{row.output_tok_per_s:,.0f}",
+            None if row.plain_tok_per_s is None else f"{row.plain_tok_per_s:,.0f}",
+            None if row.over_plain is None else f"{row.over_plain:.2f}",
+            None if row.same_as_plain is None else f"{row.same_as_plain:.0%}",
+        )
+        for row in rows
+    ]
+    title = f"{rows[0].num_prompts} prompts with {rows[0].method}, {rows[0].num_speculative_tokens} drafts a round"
+    return tables.table(title, columns, cells, numeric=[*columns[1:3], *columns[4:]])
 
 
 def speculation_table(rows: "Sequence[SpeculationRow]") -> Table:

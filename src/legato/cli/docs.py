@@ -16,6 +16,7 @@ from legato.attention.graph_support import GraphSupport
 from legato.cli.markdown import markdown_table
 from legato.cli.performance_page import performance_page
 from legato.cli.reliability_page import reliability_page
+from legato.cli.speculation_sweeps import speculation_sweeps
 from legato.graphs.modes import GraphPolicy
 from legato.observability.reasons import Reason
 
@@ -96,6 +97,7 @@ GENERATED: dict[str, Callable[[Path], str]] = {
     "commands": commands,
     "performance": performance_page,
     "reliability": reliability_page,
+    "speculation-sweeps": speculation_sweeps,
 }
 
 

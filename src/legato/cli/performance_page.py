@@ -21,7 +21,7 @@ from legato.cli.performance_rows import (
     result_files,
 )
 from legato.cli.performance_serving import overhead_section, serving_section
-from legato.cli.performance_speculation import round_cases, speculation_section
+from legato.cli.performance_speculation import drafter_section, is_sweep, round_cases, speculation_section
 
 _SUBJECT = ("model", "dtype", "case")
 
@@ -34,6 +34,7 @@ def performance_page(root: Path) -> str:
         _per_device("Decode latency", rows, _latency),
         _per_device("Throughput", rows, _throughput),
         _per_device("Speculative decoding", rows, lambda rows: speculation_section(_single_engines(rows))),
+        _per_device("Drafters on real prompts", rows, drafter_section),
         _per_device("Load on a server", rows, serving_section),
         _per_device("What the server adds", rows, overhead_section),
         _per_device("Start-up", rows, _startup),
@@ -244,10 +245,11 @@ def _files(files: Sequence[ResultFile]) -> str:
 
 
 def _single_engines(rows: Sequence[Found]) -> list[Found]:
-    """Return the rows of files that hold Legato to vLLM, not Legato's policies or transformers to each other."""
+    """Return the rows of files that hold Legato to vLLM, not Legato to itself or to transformers."""
     others = {row.file for row in rows if row.get("engine") == "transformers"}
     others |= {row.file for row in rows if is_comparison(rows, row.file)}
-    return [row for row in rows if row.file not in others and row.get("engine") in ("legato", "vllm")]
+    held = (row for row in rows if row.file not in others and not is_sweep(row))
+    return [row for row in held if row.get("engine") in ("legato", "vllm")]
 
 
 def _first_token(row: Found) -> str:

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from legato.bench import closed_loop
+from legato.bench import closed_loop, request_loop
 from legato.bench.closed_loop import Latencies, LoopWorkload, measure_loop
-from legato.bench.contestant import NewTokens, StepCounts
+from legato.bench.contestant import DraftCounts, NewTokens, StepCounts
 from legato.bench.subject import Subject
 
 STEP_S = 0.01
@@ -29,8 +29,9 @@ class Ticking:
     def perf_counter(self) -> float:
         return self.now
 
-    def add(self, request_id: str, prompt: tuple[int, ...], output_len: int) -> None:
+    def add(self, request_id: str, prompt: tuple[int, ...], output_len: int, end_token_ids: frozenset[int]) -> None:
         assert request_id not in self.left
+        assert not end_token_ids, "outputs are of fixed lengths"
         self.prompts.append(prompt)
         self.left[request_id] = output_len
 
@@ -41,7 +42,7 @@ class Ticking:
         if self.steps <= self.silent_steps:
             return []
         self.left = {request_id: left - 1 for request_id, left in self.left.items()}
-        news = [NewTokens(request_id=name, num_tokens=1, finished=left == 0) for name, left in self.left.items()]
+        news = [NewTokens(request_id=name, token_ids=(7,), finished=left == 0) for name, left in self.left.items()]
         self.left = {request_id: left for request_id, left in self.left.items() if left}
         return news
 
@@ -53,11 +54,15 @@ class Ticking:
             waited_s=self.now * 0.75,
         )
 
+    def drafts(self) -> DraftCounts:
+        return DraftCounts()
+
 
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> Ticking:
     engine = Ticking()
-    monkeypatch.setattr(closed_loop, "time", engine)
+    for module in (closed_loop, request_loop):
+        monkeypatch.setattr(module, "time", engine)
     return engine
 
 

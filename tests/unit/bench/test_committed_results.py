@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from legato.bench.closed_loop import ThroughputRow
+from legato.bench.drafter import DrafterRow
 from legato.bench.latency import LatencyRow
 from legato.bench.serving.measure import ServingRow
 from legato.bench.speculation import SpeculationRow
@@ -20,6 +21,7 @@ KINDS = {
     "gib": GraphMemoryRow,
     "tokens_counted_by": ServingRow,
     "text_acceptance_length": SpeculationRow,
+    "same_as_plain": DrafterRow,
 }
 """A field that only rows of one kind have -> the kind."""
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from legato.cli.performance_page import performance_page
+from legato.cli.speculation_sweeps import speculation_sweeps
 
 LEGATO = {"engine": "legato", "version": "0.1.0", "backend": "triton", "policy": "full_and_piecewise"}
 VLLM = {"engine": "vllm", "version": "9.9", "backend": None, "policy": None}
@@ -177,3 +178,46 @@ def test_what_a_server_adds_stands_beside_the_engine_alone(page: Any) -> None:
 def test_every_file_is_listed_with_its_commit_and_command(page: Any) -> None:
     [line] = lines_of(page(one=[LEGATO | DECODE | {"tpot_ms": 4.0}]), "Files")
     assert line == "| [one.json](../benchmarks/results/one.json) | a GPU | 0123456 | `legato bench x` |"
+
+
+DRAFTED = {"model": "m", "dtype": "bfloat16", "case": "eagle3-k3", "method": "eagle3", "num_speculative_tokens": 3}
+DRAFTED |= {"batch_size": 16, "num_prompts": 80, "max_tokens": 512, "output_tok_per_s": 5000.0}
+DRAFTED |= {"acceptance_length": 2.41, "acceptance_rates": [0.75, 0.42, 0.24]}
+DRAFTED |= {"plain_tok_per_s": 2500.0, "over_plain": 2.0, "same_as_plain": 0.975}
+PEER_DRAFTED = DRAFTED | {"acceptance_length": 2.39, "plain_tok_per_s": None, "over_plain": None, "same_as_plain": None}
+
+
+def test_a_drafter_on_real_prompts_stands_beside_vllm_with_the_same_drafter(page: Any) -> None:
+    text = page(one=[LEGATO | DRAFTED, VLLM | PEER_DRAFTED])
+    [line] = lines_of(text, "Drafters on real prompts")
+    assert "| 2.410 | 2.390 (9.9) | 0.75 0.42 0.24 | 5,000 | 2,500 | 2.00 | 98% |" in line
+    assert "## Speculative decoding" not in text
+
+
+SWEPT = {"model": "m", "dtype": "bfloat16", "method": "eagle3", "text_acceptance_length": 2.8, "batch_size": 8}
+SWEPT |= {"input_len": 128, "output_len": 128, "round_ms": 5.0, "acceptance_length": 2.8}
+SWEEP = [
+    LEGATO | SWEPT | {"case": f"a{kind}", "num_speculative_tokens": kind, "tpot_ms": ms} | ratios
+    for kind, ms, ratios in (
+        (0, 4.0, {"over_plain": 1.0, "over_best": 0.5}),
+        (3, 2.0, {"over_plain": 2.0, "over_best": 1.0}),
+        ("auto", 2.02, {"over_plain": 1.98, "over_best": 0.99}),
+    )
+]
+
+
+def test_a_sweep_is_told_by_its_picture_and_the_worst_of_the_choice_and_on_no_other_page(
+    page: Any, tmp_path: Path
+) -> None:
+    text = page(sweep=SWEEP)
+    assert "## Decode latency" not in text and "## Speculative decoding" not in text
+    (tmp_path / "benchmarks" / "results" / "sweep.png").write_bytes(b"")
+    told = speculation_sweeps(tmp_path)
+    assert "](../benchmarks/results/sweep.png)" in told
+    assert "at least 0.990 times" in told
+    assert "| 2.8 | 8 | 4.000 | 2.00 | 1.98 | 0.990 |" in told
+
+
+def test_there_is_nothing_to_tell_without_a_sweep(page: Any, tmp_path: Path) -> None:
+    page(one=[LEGATO | DRAFTED])
+    assert speculation_sweeps(tmp_path) == ""
