@@ -73,6 +73,10 @@ class LegatoContestant:
             drafts=self.drafts() - before,
         )
 
+    def seed_from(self, first: int) -> None:
+        """Count the seeds of the requests that follow from ``first``, so that chance can be the same again."""
+        self._seeds = itertools.count(first)
+
     def add(self, request_id: str, prompt: tuple[int, ...], output_len: int, end_token_ids: frozenset[int]) -> None:
         """Begin one greedy request, whose seed is its own: synthetic acceptance draws from it."""
         self.core.add(

@@ -2,10 +2,11 @@
 
 Owns the sweep and its arithmetic. The engine chooses its number of drafts per step; for the sweep it is made to take
 each of them in turn, and to accept drafts at stated rates, so that all rows are of the same graphs on the same prompts.
+Whether a draft stands is drawn by request and position: in one turn chance is the same for all numbers of drafts.
 """
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 
@@ -41,9 +42,9 @@ class SpeculationRow(Subject):
     output_tok_per_s: float
     """Of the whole batch, after the first token."""
     over_plain: float
-    """Times as many tokens per second as without drafts."""
+    """Times as many tokens per second as without drafts in the same turn."""
     over_best: float
-    """The same, to the best fixed number of drafts, none among them."""
+    """The same, to the fixed number of drafts that was best over all turns, none among them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,11 +57,17 @@ class Sweep:
     """Fixed numbers of drafts; 0 is measured in any case."""
     input_len: int
     output_len: int
+    turn_tokens: int
+    """Tokens of a turn at least: few requests have longer outputs, as chance evens out over tokens."""
     turns: int
     warmup: int
     """Turns before those that count, of each kind; the engine learns in them what to choose."""
     vocab_size: int
     seed: int = 0
+
+    def length_of(self, batch_size: int) -> int:
+        """Return the tokens that each request generates."""
+        return max(self.output_len, -(-self.turn_tokens // batch_size))
 
     @property
     def kinds(self) -> tuple[int | str, ...]:
@@ -96,7 +103,8 @@ def measure_speculation(
             for kind in sweep.kinds:
                 report(next(done), f"acceptance {length}, batch {batch_size}, drafts {kind}")
                 engine.core.pin_drafts(kind if isinstance(kind, int) else None)
-                timing = engine.generate(batch, sweep.output_len)
+                engine.seed_from((sweep.seed + sweep.warmup + turn) * batch_size)
+                timing = engine.generate(batch, sweep.length_of(batch_size))
                 if turn >= 0:
                     timings[kind].append(timing)
         rows += _rows(engine.subject, config.method, length, batch_size, timings, sweep)
@@ -112,8 +120,8 @@ def _rows(
     timings: dict[int | str, list[Timing]],
     sweep: Sweep,
 ) -> list[SpeculationRow]:
-    tpot = {kind: median(timing.tpot_ms for timing in turns) for kind, turns in timings.items()}
-    best = min(ms for kind, ms in tpot.items() if kind != AUTO)
+    tpot = {kind: [timing.tpot_ms for timing in turns] for kind, turns in timings.items()}
+    best = min((kind for kind in tpot if kind != AUTO), key=lambda kind: sum(tpot[kind]))
     return [
         SpeculationRow(
             **asdict(subject),
@@ -123,14 +131,19 @@ def _rows(
             num_speculative_tokens=kind,
             batch_size=batch_size,
             input_len=sweep.input_len,
-            output_len=sweep.output_len,
+            output_len=sweep.length_of(batch_size),
             turns=len(turns),
-            tpot_ms=tpot[kind],
+            tpot_ms=median(tpot[kind]),
             round_ms=median_or_none([timing.round_ms for timing in turns]),
             acceptance_length=median_or_none([timing.drafts.acceptance_length for timing in turns]),
-            output_tok_per_s=batch_size * 1e3 / tpot[kind],
-            over_plain=tpot[0] / tpot[kind],
-            over_best=best / tpot[kind],
+            output_tok_per_s=batch_size * 1e3 / median(tpot[kind]),
+            over_plain=_times_as_fast(tpot[kind], tpot[0]),
+            over_best=_times_as_fast(tpot[kind], tpot[best]),
         )
         for kind, turns in timings.items()
     ]
+
+
+def _times_as_fast(own: Sequence[float], other: Sequence[float]) -> float:
+    """Compare milliseconds turn by turn."""
+    return median(theirs / ours for ours, theirs in zip(own, other, strict=True))

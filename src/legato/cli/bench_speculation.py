@@ -32,7 +32,10 @@ class SpeculationOptions:
         (1, 3, 5), "Fixed numbers of drafts, beside none and the engine's choice.", metavar="K,K,…", panel=WORKLOAD
     )
     input_len: int = option(128, "Tokens of each prompt.", panel=WORKLOAD)
-    output_len: int = option(128, "Tokens generated for each prompt.", panel=WORKLOAD)
+    output_len: int = option(128, "Tokens generated for each prompt, or more by --turn-tokens.", panel=WORKLOAD)
+    turn_tokens: int = option(
+        256, "Tokens of a turn at least, all requests together: over few, chance does not even out.", panel=WORKLOAD
+    )
     iterations: int = option(3, "Turns that count.", panel=WORKLOAD)
     warmup: int = option(1, "Turns before them that do not, in which the engine learns what to choose.", panel=WORKLOAD)
     plot: str | None = option(
@@ -81,6 +84,7 @@ def speculation(*, workload: SpeculationOptions, output: OutputOptions, engine: 
         numbers=workload.drafts,
         input_len=workload.input_len,
         output_len=workload.output_len,
+        turn_tokens=workload.turn_tokens,
         turns=workload.iterations,
         warmup=workload.warmup,
         vocab_size=config.model.vocab_size,

@@ -46,21 +46,18 @@ def test_a_row_is_named_by_drafter_backend_drafts_and_acceptance(
     assert case_of(config, backend) == case
 
 
+def swept(**changes: object) -> Sweep:
+    values: dict[str, object] = {"lengths": (2.5,), "batch_sizes": (2,), "numbers": (3,), "input_len": 6}
+    values |= {"output_len": 20, "turn_tokens": 30, "turns": 1, "warmup": 0, "vocab_size": tiny_engine.VOCAB_SIZE}
+    return Sweep(**(values | changes))  # type: ignore[arg-type]
+
+
 def test_a_sweep_has_a_row_for_every_kind_and_the_choice_takes_its_turn(
     engine: LegatoContestant, tmp_path: Path
 ) -> None:
     config = engine.core.config.speculative
     assert config is not None
-    sweep = Sweep(
-        lengths=(1.0, 3.5),
-        batch_sizes=(1, 2),
-        numbers=(1, 3),
-        input_len=6,
-        output_len=20,
-        turns=1,
-        warmup=0,
-        vocab_size=tiny_engine.VOCAB_SIZE,
-    )
+    sweep = swept(lengths=(1.0, 3.5), batch_sizes=(1, 2), numbers=(1, 3))
     told: list[int] = []
     rows = measure_speculation(engine, config, sweep, lambda done, _: told.append(done))
     assert told == list(range(sweep.num_turns))
@@ -70,8 +67,21 @@ def test_a_sweep_has_a_row_for_every_kind_and_the_choice_takes_its_turn(
     assert plain.over_plain == 1.0 and plain.acceptance_length is None
     assert never.acceptance_length == 1.0
     assert often.acceptance_length is not None and often.acceptance_length > 2.5
+    assert [by_case[f"ngram-a1-k3-b{size}"].output_len for size in (1, 2)] == [30, 20]
     draw_speculation(rows, tmp_path / "sweep.svg")
     assert (tmp_path / "sweep.svg").stat().st_size > 1000
+
+
+def test_in_a_turn_chance_is_the_same_whatever_came_before(engine: LegatoContestant) -> None:
+    config = engine.core.config.speculative
+    assert config is not None
+
+    def acceptance(**changes: object) -> float | None:
+        rows = measure_speculation(engine, config, swept(**changes), lambda *_: None)
+        return next(row.acceptance_length for row in rows if row.num_speculative_tokens == 3)
+
+    assert acceptance() == acceptance()
+    assert acceptance(seed=5) != acceptance()
 
 
 def test_a_latency_row_tells_what_drafts_brought(engine: LegatoContestant) -> None:
