@@ -53,6 +53,11 @@ class Timing:
     num_steps: int | None = None
     """Steps after the first token; None where the engine does not tell."""
     drafts: DraftCounts = DraftCounts()
+    together_ms: float | None = None
+    """Milliseconds per output token of a request while all of them decoded; None where the engine does not tell.
+
+    With drafts, requests of one length end one after the other, and the last ones decode in a smaller batch.
+    """
 
     @property
     def round_ms(self) -> float | None:

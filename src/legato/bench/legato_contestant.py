@@ -52,16 +52,20 @@ class LegatoContestant:
             request_id = f"bench-{next(self._request_ids)}"
             outputs[request_id] = []
             self.add(request_id, prompt, output_len, frozenset())
-        first_token_s = waited_s = 0.0
-        num_steps = 0
+        first_token_s = together_s = waited_s = 0.0
+        num_steps = num_first = num_together = 0
         before = self.drafts()
         while self.core.has_work:
-            for update in self._updates():
+            updates = self._updates()
+            for update in updates:
                 outputs[update.request_id].extend(update.token_ids)
             if first_token_s:
                 num_steps += 1
+                if not together_s and any(update.finish_reason is not None for update in updates):
+                    together_s, num_together = time.perf_counter() - started, sum(map(len, outputs.values()))
             elif all(outputs.values()):
                 first_token_s, waited_s = time.perf_counter() - started, self._waited_s()
+                num_first = sum(map(len, outputs.values()))
         total_s, waited_s = time.perf_counter() - started, self._waited_s() - waited_s
         host_s = total_s - first_token_s - waited_s
         return Timing(
@@ -71,6 +75,9 @@ class LegatoContestant:
             host_ms_per_step=host_s * 1e3 / num_steps if waited_s and num_steps else None,
             num_steps=num_steps,
             drafts=self.drafts() - before,
+            together_ms=(together_s - first_token_s) * 1e3 * len(prompts) / (num_together - num_first)
+            if together_s
+            else None,
         )
 
     def seed_from(self, first: int) -> None:

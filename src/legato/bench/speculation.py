@@ -36,11 +36,12 @@ class SpeculationRow(Subject):
     output_len: int
     turns: int
     tpot_ms: float
+    """Milliseconds per token of a request, while all requests of the batch decoded."""
     round_ms: float | None
     acceptance_length: float | None
     """Tokens of a round, as they came; None: nothing was drafted."""
     output_tok_per_s: float
-    """Of the whole batch, after the first token."""
+    """Of the whole batch, while all of it decoded."""
     over_plain: float
     """Times as many tokens per second as without drafts in the same turn."""
     over_best: float
@@ -120,7 +121,7 @@ def _rows(
     timings: dict[int | str, list[Timing]],
     sweep: Sweep,
 ) -> list[SpeculationRow]:
-    tpot = {kind: [timing.tpot_ms for timing in turns] for kind, turns in timings.items()}
+    tpot = {kind: [timing.together_ms or timing.tpot_ms for timing in turns] for kind, turns in timings.items()}
     best = min((kind for kind in tpot if kind != AUTO), key=lambda kind: sum(tpot[kind]))
     return [
         SpeculationRow(

@@ -2,10 +2,12 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import tiny_engine
 
+from legato.bench import legato_contestant
 from legato.bench.latency import Workload, measure
 from legato.bench.legato_contestant import LegatoContestant
 from legato.bench.speculation import Sweep, case_of, measure_speculation
@@ -82,6 +84,26 @@ def test_in_a_turn_chance_is_the_same_whatever_came_before(engine: LegatoContest
 
     assert acceptance() == acceptance()
     assert acceptance(seed=5) != acceptance()
+
+
+def test_the_time_of_a_whole_batch_ends_where_its_first_request_does(
+    engine: LegatoContestant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def num_steps() -> float:
+        return float(sum(n for name, n in engine.core.stats().graph_steps.items() if name[:6] in ("target", "round ")))
+
+    monkeypatch.setattr(legato_contestant, "time", SimpleNamespace(perf_counter=num_steps, monotonic=lambda: 0.0))
+    engine.core.set_synthetic_acceptance((0.6, 0.6, 0.6))
+    engine.seed_from(0)
+    prompts = [tuple(range(3, 9)), tuple(range(40, 46))]
+    engine.core.pin_drafts(0)
+    plain = engine.generate(prompts, 20)
+    assert plain.together_ms == plain.tpot_ms == 1000.0  # a step brings each a token
+    engine.core.pin_drafts(3)
+    drafted = engine.generate(prompts, 20)
+    assert drafted.together_ms is not None
+    assert 250 <= drafted.together_ms < drafted.tpot_ms
+    assert engine.generate(prompts, 1).together_ms is None
 
 
 def test_a_latency_row_tells_what_drafts_brought(engine: LegatoContestant) -> None:
