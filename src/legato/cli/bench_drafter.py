@@ -66,7 +66,8 @@ def drafter(
 ) -> None:
     """Measure a drafter on real prompts: tokens of a round, acceptance by position, speed over plain decoding.
 
-    Answers are greedy, and no prefix is cached. The engine answers everything once without the drafter, too.
+    Answers are greedy, and no prefix is cached. A second engine without the drafter answers the same prompts: the two
+    share the weights, and each has half of the memory for the cache.
 
     Examples:
 
