@@ -159,4 +159,10 @@ def _tiling(
         return None
     if norm is not None and inputs.dtype == torch.float16 and inputs.shape[0] > 1:
         return None  # what is not yet divided by its root mean square may exceed float16's range
-    return table.get((row_class(inputs.shape[0]), out_size, weight.shape[1]))
+    num_rows = row_class(inputs.shape[0])
+    tiling = table.get((num_rows, out_size, weight.shape[1]))
+    if tiling is None:
+        return None
+    from legato.kernels import linear_triton
+
+    return tiling if linear_triton.fits(tiling, num_rows, gated=table is GATED_TILINGS) else None

@@ -23,6 +23,11 @@ class Tiling(NamedTuple):
     norm: Literal["inputs", "weights", "apart"] = "inputs"
     """What is multiplied by the weight of a norm before the product; apart: the norm is a kernel of its own."""
 
+    def shared_memory_bytes(self, *, gated: bool) -> int:
+        """Return what a program on the tensor cores takes at most: its tiles of 2-byte elements, at every stage."""
+        rows = self.block_out * (2 if gated else 1) + self.block_rows * (2 if self.norm == "inputs" else 1)
+        return 2 * rows * self.block_in * self.num_stages
+
     def on_plain_cores(self, num_rows: int) -> bool:
         """Return whether ``num_rows`` are multiplied without the tensor cores."""
         return num_rows == 1 or self.block_rows <= MAX_PLAIN_ROWS

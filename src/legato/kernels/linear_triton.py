@@ -5,6 +5,7 @@ import torch
 import triton
 
 from legato.kernels.early_start_triton import early_start
+from legato.kernels.gpu_limits_triton import shared_memory_bytes
 from legato.kernels.linear import Norm
 from legato.kernels.linear_few_rows_triton import few_rows_kernel
 from legato.kernels.linear_plain_cores_triton import OF_A_THREAD, plain_cores_kernel
@@ -17,6 +18,11 @@ WARP = 32
 NEAR_LINES = 32
 """Lines of each row of its weights that a program of several rows draws near if it starts early: on an H200, a step of
 SmolLM2 135M takes up to 8 % less time so."""
+
+
+def fits(tiling: Tiling, num_rows: int, *, gated: bool) -> bool:
+    """Return whether the current GPU has the shared memory for it: consumer GPUs have less than half of an H200's."""
+    return tiling.on_plain_cores(num_rows) or tiling.shared_memory_bytes(gated=gated) <= shared_memory_bytes()
 
 
 def linear(

@@ -4,7 +4,8 @@ Everything here depends on the model's shape, the padded batch and the GPU alone
 graph captured with these numbers serves any lengths.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 
 from legato.kernels.paged_attention_measured import DECODES
 
@@ -17,6 +18,9 @@ MAX_SPLITS = 16
 """Joining more costs more than reading sooner gains, at 1,024 and at 4,096 tokens of one request on an H200."""
 MIN_SHARE = 128
 """Keys of a part, at least: a short sequence has little to join."""
+
+_LEAST_KEYS = 16
+"""That matrix units take; each warp, where they have keys of their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +98,20 @@ def varlen_config(*, max_query_len: int, group: int, head_dim: int, element_byte
     block_m, block_n, num_warps, num_stages = table[element_bytes, max(64, padded_head(head_dim))]
     block_m = max(block_m, padded_power_of_2(group))
     return TileConfig(block_m=block_m, block_n=block_n, num_warps=num_warps, num_stages=num_stages)
+
+
+@cache
+def fitted(config: TileConfig, *, head_dim: int, element_bytes: int, shared_memory: int) -> TileConfig:
+    """Return ``config`` with as many stages, and keys, as ``shared_memory`` bytes hold with the rows of a tile."""
+    row_bytes = padded_head(head_dim) * element_bytes
+    while (2 * config.num_stages * config.block_n + config.block_m) * row_bytes > shared_memory:
+        if config.num_stages > 1:
+            config = replace(config, num_stages=config.num_stages - 1)
+        elif config.block_n > _LEAST_KEYS * (config.num_warps if config.warps_apart else 1):
+            config = replace(config, block_n=config.block_n // 2)
+        else:
+            break
+    return config
 
 
 def num_splits(*, num_pairs: int, max_context: int, multiprocessors: int) -> int:

@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 
 from legato.kernels.early_start_triton import early_start, wait_for_the_kernel_before
+from legato.kernels.gpu_limits_triton import fitting
 from legato.kernels.paged_attention_configs import (
     MAX_SPLITS,
     MIN_SHARE,
@@ -207,10 +208,12 @@ def paged_attention_decode(
     num_heads, head_dim = query.shape[1:]
     block_size, num_kv_heads = key_cache.shape[1:3]
     group, num_reqs = num_heads // num_kv_heads, seq_lens.shape[0]
-    config = config or decode_config(rows=query_len * group, head_dim=head_dim, element_bytes=query.element_size())
+    rows = query_len * group
+    config = config or decode_config(rows=rows, head_dim=head_dim, element_bytes=query.element_size())
+    config = fitting(config, query)
     assert num_splits <= MAX_SPLITS
     assert num_splits == 1 or num_reqs * query_len * num_heads * num_splits <= workspace.rows
-    joined_rows = padded_power_of_2(query_len * group)
+    joined_rows = padded_power_of_2(rows)
     _decode_kernel[(num_kv_heads, num_splits, num_reqs)](
         query,
         out,

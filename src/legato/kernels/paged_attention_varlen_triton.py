@@ -9,6 +9,7 @@ import torch
 import triton
 import triton.language as tl
 
+from legato.kernels.gpu_limits_triton import fitting
 from legato.kernels.paged_attention_configs import TileConfig, padded_head, varlen_config
 from legato.kernels.paged_attention_loop_triton import (
     LOG2_E,
@@ -130,6 +131,7 @@ def paged_attention_varlen(
     config = config or varlen_config(
         max_query_len=max_query_len, group=group, head_dim=head_dim, element_bytes=query.element_size()
     )
+    config = fitting(config, query)
     tiles = num_tokens // (config.block_m // group) + num_reqs
     _varlen_kernel[(num_kv_heads, tiles)](
         query,

@@ -62,6 +62,13 @@ class HopperDriver:
     def get_current_target(self) -> GPUTarget:
         return GPUTarget("cuda", 90, 32)
 
+    @property
+    def utils(self) -> "HopperDriver":
+        return self
+
+    def get_device_properties(self, device: int) -> dict[str, int]:
+        return {"max_shared_mem": 227 << 10}
+
     def get_current_device(self) -> int:
         return 0
 

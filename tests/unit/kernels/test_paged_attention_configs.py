@@ -14,6 +14,7 @@ from legato.kernels.paged_attention_configs import (
     TileConfig,
     decode_choice,
     decode_config,
+    fitted,
     num_splits,
     padded_head,
     varlen_config,
@@ -24,6 +25,8 @@ HEADS = st.sampled_from([16, 64, 80, 96, 128, 192, 256])
 ELEMENT_BYTES = st.sampled_from([2, 4])
 SHARED_MEMORY_BYTES = 227 * 1024
 """What a program may use on a Hopper GPU."""
+CONSUMER_BYTES = 99 * 1024
+"""On one for the desktop."""
 
 
 def tile_bytes(config: TileConfig, head_dim: int, element_bytes: int) -> int:
@@ -82,6 +85,24 @@ def test_a_batch_that_leaves_the_gpu_idle_is_split_until_it_is_busy(num_pairs: i
 def test_no_part_is_made_for_keys_that_cannot_be() -> None:
     assert num_splits(num_pairs=1, max_context=MIN_SHARE, multiprocessors=132) == 1
     assert num_splits(num_pairs=1, max_context=3 * MIN_SHARE, multiprocessors=132) == 3
+
+
+@given(HEADS, ELEMENT_BYTES, st.integers(1, MAX_ROWS), st.integers(1, 8192))
+def test_tiles_are_cut_only_on_a_gpu_with_less_shared_memory_and_then_fit(
+    head_dim: int, element_bytes: int, rows: int, max_query_len: int
+) -> None:
+    shape = {"head_dim": head_dim, "element_bytes": element_bytes}
+    for config in decode_config(rows=rows, **shape), varlen_config(max_query_len=max_query_len, group=4, **shape):
+        assert fitted(config, **shape, shared_memory=SHARED_MEMORY_BYTES) == config
+        cut = fitted(config, **shape, shared_memory=CONSUMER_BYTES)
+        assert cut.block_m == config.block_m
+        assert tile_bytes(cut, **shape) <= CONSUMER_BYTES or (cut.num_stages, cut.block_n) == (1, 16)
+
+
+def test_each_warp_keeps_keys_that_matrix_units_take() -> None:
+    apart = TileConfig(block_m=16, block_n=128, num_warps=4, num_stages=3, at_once=True, warps_apart=True)
+    cut = fitted(apart, head_dim=256, element_bytes=2, shared_memory=16 << 10)
+    assert (cut.num_stages, cut.block_n) == (1, 64)
 
 
 def choice(*, query_len: int = 1, element_bytes: int = 2, num_reqs: int = 64) -> tuple[TileConfig, int]:

@@ -50,6 +50,12 @@ def test_rows_are_classed_by_the_next_power_of_two(rows: int, expected: int) -> 
 
 
 @pytest.mark.parametrize("table", [TILINGS, NORM_TILINGS, GATED_TILINGS])
+def test_every_tiling_fits_the_gpu_that_it_was_measured_on(table) -> None:
+    for (rows, _, _), tiling in table.items():
+        assert tiling.on_plain_cores(rows) or tiling.shared_memory_bytes(gated=table is GATED_TILINGS) <= 227 << 10
+
+
+@pytest.mark.parametrize("table", [TILINGS, NORM_TILINGS, GATED_TILINGS])
 def test_every_tiling_can_be_compiled(table) -> None:
     for (rows, _, in_size), tiling in table.items():
         assert rows <= MAX_ROWS and row_class(rows) == rows
