@@ -25,8 +25,11 @@ class LMHead(nn.Module):
 
     def __init__(self, embedding: Embedding, *, tied: bool) -> None:
         super().__init__()
-        weight = embedding.weight if tied else torch.empty_like(embedding.weight)
-        self.weight = weight if tied else nn.Parameter(weight, requires_grad=False)
+        weight = embedding.weight
+        if not tied:  # empty_like would import a library of symbols, for a second, where a weight has no memory
+            own = torch.empty(weight.shape, dtype=weight.dtype, device=weight.device)
+            weight = nn.Parameter(own, requires_grad=False)
+        self.weight = weight
 
     def forward(self, hidden: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
         """Map ``hidden`` [num_rows, hidden_size] to logits [num_rows, vocab_size], written to ``out`` if given."""

@@ -1,5 +1,8 @@
 """Norm, packed products, MLP and head against their formulas."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch.nn import functional
@@ -96,3 +99,14 @@ def test_the_head_shares_the_embedding_only_when_tied(tied: bool) -> None:
     assert (head.weight is embedding.weight) == tied
     hidden = torch.randn(2, 4)
     torch.testing.assert_close(head(hidden), hidden @ head.weight.T)
+
+
+def test_what_a_model_takes_is_known_without_a_library_of_symbols() -> None:
+    code = """
+import sys, torch
+from legato.layers.embedding import Embedding, LMHead
+head = LMHead(Embedding(10, 4, dtype=torch.bfloat16, device=torch.device("meta")), tied=False)
+assert head.weight.nbytes == 80 and head.weight.is_meta
+assert "sympy" not in sys.modules, "imported for an empty tensor"
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
