@@ -10,46 +10,9 @@ import triton
 import triton.language as tl
 
 from legato.kernels.early_start_triton import wait_for_the_kernel_before
-from legato.kernels.silu_mul_triton import silu_times
+from legato.kernels.linear_finish_triton import finish
 from legato.kernels.split_arrival_triton import arrive
 from legato.kernels.streamed_weights_triton import LINE_ELEMENTS, draw_near, load_weights
-
-
-@triton.jit
-def _finish(
-    total: tl.tensor,
-    up: tl.tensor,
-    squares: tl.tensor,
-    before: tl.tensor,
-    bias: tl.tensor,
-    out: tl.tensor,
-    out_place: tl.tensor,
-    rows: tl.tensor,
-    inside: tl.tensor,
-    eps: tl.tensor,
-    OUT_SIZE: tl.constexpr,
-    IN_SIZE: tl.constexpr,
-    HAS_NORM: tl.constexpr,
-    GATED: tl.constexpr,
-    ADDED: tl.constexpr,
-    HAS_BIAS: tl.constexpr,
-) -> None:
-    """Write what follows from the finished sums ``total`` and ``up`` [tokens, rows] and ``squares`` [tokens]."""
-    dtype = out.dtype.element_ty
-    if HAS_NORM:
-        factor = tl.rsqrt(squares / IN_SIZE + eps)[:, None]
-        total, up = total * factor, up * factor
-    if HAS_BIAS:
-        total += tl.load(bias + rows, mask=rows < OUT_SIZE, other=0.0).to(tl.float32)[None, :]
-    if GATED:
-        if HAS_BIAS:
-            up += tl.load(bias + OUT_SIZE + rows, mask=rows < OUT_SIZE, other=0.0).to(tl.float32)[None, :]
-        result = silu_times(total.to(dtype).to(tl.float32), up.to(dtype).to(tl.float32), dtype)
-    elif ADDED:
-        result = (before.to(tl.float32) + total).to(dtype)
-    else:
-        result = total.to(dtype)
-    tl.store(out_place, result, mask=inside)
 
 
 @triton.jit(do_not_specialize=["num_rows"])
@@ -142,8 +105,8 @@ def few_rows_kernel(
     squares = tl.max(square_sums, axis=1) if NORM_IN_WEIGHTS else tl.sum(every_square, axis=1)
     # fmt: off
     if SPLITS == 1:
-        _finish(total, up, squares, before, bias, out, out_place, rows, out_inside, eps,
-                OUT_SIZE, IN_SIZE, HAS_NORM, GATED, ADDED, HAS_BIAS)
+        finish(total, up, squares[:, None], before, bias, out, out_place, rows, out_inside, eps,
+               OUT_SIZE, IN_SIZE, HAS_NORM, GATED, ADDED, HAS_BIAS)
     else:
         TILE: tl.constexpr = BLOCK_ROWS * BLOCK_OUT
         SIZE: tl.constexpr = TILE * (2 if GATED else 1) + BLOCK_ROWS
@@ -166,6 +129,6 @@ def few_rows_kernel(
                     up += tl.load(theirs + TILE + in_tile, cache_modifier=".cg")
                 if HAS_NORM:
                     squares += tl.load(theirs + in_tokens_sums, cache_modifier=".cg")
-            _finish(total, up, squares, before, bias, out, out_place, rows, out_inside, eps,
-                    OUT_SIZE, IN_SIZE, HAS_NORM, GATED, ADDED, HAS_BIAS)
+            finish(total, up, squares[:, None], before, bias, out, out_place, rows, out_inside, eps,
+                   OUT_SIZE, IN_SIZE, HAS_NORM, GATED, ADDED, HAS_BIAS)
     # fmt: on

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 from legato.kernels.early_start_triton import wait_for_the_kernel_before
-from legato.kernels.silu_mul_triton import silu_times
+from legato.kernels.linear_finish_triton import finish
 from legato.kernels.streamed_weights_triton import load_weights
 
 OF_A_THREAD = tl.constexpr(8)
@@ -84,6 +84,7 @@ def plain_cores_kernel(
     token_place = inputs + tokens[:, None, None] * inputs_stride + copies
     out_place = out + tokens[:, None] * out_stride + rows[None, :]
     out_inside = in_tokens[:, None] & in_rows[None, :]
+    before = tl.zeros((BLOCK_ROWS, BLOCK_OUT), dtype=out.dtype.element_ty)
     if BLOCK_IN >= IN_SIZE:
         # All at once: weights do not wait for inputs.
         inside = in_rows[None, :, None] & (columns < IN_SIZE)
@@ -95,7 +96,7 @@ def plain_cores_kernel(
         wait_for_the_kernel_before(EARLY)
         x = tl.load(token_place, mask=in_tokens[:, None, None] & (copies < IN_SIZE), other=0.0).to(tl.float32)
         if ADDED:
-            before = tl.load(out_place, mask=out_inside, other=0.0).to(tl.float32)
+            before = tl.load(out_place, mask=out_inside, other=0.0)
         if HAS_NORM:
             squares = x * x
             x *= scale.to(tl.float32)
@@ -108,7 +109,7 @@ def plain_cores_kernel(
         squares = tl.zeros((BLOCK_ROWS, BLOCK_OUT if COPIED else 1, BLOCK_IN // OF_A_THREAD), dtype=tl.float32)
         wait_for_the_kernel_before(EARLY)
         if ADDED:
-            before = tl.load(out_place, mask=out_inside, other=0.0).to(tl.float32)
+            before = tl.load(out_place, mask=out_inside, other=0.0)
         for start in tl.range(0, IN_SIZE, BLOCK_IN, num_stages=NUM_STAGES):
             in_columns = copies < IN_SIZE - start
             inside = in_rows[None, :, None] & (columns < IN_SIZE - start)
@@ -124,29 +125,20 @@ def plain_cores_kernel(
             if GATED:
                 up_partial += _by_threads(up_weights.to(tl.float32) * x)
     # All sums in one pass: each pass makes threads wait for each other twice.
-    if HAS_NORM:
-        every_square = tl.broadcast_to(squares, partial.shape)
-        if GATED:
-            total, up, square = tl.reduce((partial, up_partial, every_square), 2, _add_triples)
-        else:
-            total, square = tl.reduce((partial, every_square), 2, _add_pairs)
-        factor = tl.rsqrt(square / IN_SIZE + eps)
-        total *= factor
-        if GATED:
-            up *= factor
+    every_square = tl.broadcast_to(squares, partial.shape) if HAS_NORM else partial
+    if HAS_NORM and GATED:
+        total, up, square = tl.reduce((partial, up_partial, every_square), 2, _add_triples)
+    elif HAS_NORM:
+        total, square = tl.reduce((partial, every_square), 2, _add_pairs)
+        up = total
     elif GATED:
         total, up = tl.reduce((partial, up_partial), 2, _add_pairs)
+        square = total
     else:
         total = tl.sum(partial, axis=2)
-    dtype = out.dtype.element_ty
-    if HAS_BIAS:
-        total += tl.load(bias + rows, mask=in_rows, other=0.0).to(tl.float32)[None, :]
-    if GATED:
-        if HAS_BIAS:
-            up += tl.load(bias + OUT_SIZE + rows, mask=in_rows, other=0.0).to(tl.float32)[None, :]
-        result = silu_times(total.to(dtype).to(tl.float32), up.to(dtype).to(tl.float32), dtype)
-    elif ADDED:
-        result = (before + total).to(dtype)
-    else:
-        result = total.to(dtype)
-    tl.store(out_place, result, mask=out_inside)
+        up = total
+        square = total
+    # fmt: off
+    finish(total, up, square, before, bias, out, out_place, rows, out_inside, eps,
+           OUT_SIZE, IN_SIZE, HAS_NORM, GATED, ADDED, HAS_BIAS)
+    # fmt: on

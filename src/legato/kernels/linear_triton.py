@@ -1,6 +1,8 @@
 # mypy: disable-error-code="import-not-found, untyped-decorator, no-any-return"
 """Launches the Triton kernels of :mod:`legato.kernels.linear`. Both read each weight once and add up in float32."""
 
+from typing import Any
+
 import torch
 import triton
 
@@ -45,8 +47,6 @@ def linear(
     assert num_rows <= MAX_ROWS and weight.shape == (out_size * (2 if gated else 1), in_size)
     assert weight.is_contiguous() and inputs.stride(1) == out.stride(1) == 1 and not (gated and added)
     norm_weight, eps = (weight, 0.0) if norm is None else norm
-    tensors = (inputs, norm_weight, weight, weight if bias is None else bias, out)
-    early = early_start(num_rows, min(out_size, in_size))
     constants = {
         "OUT_SIZE": out_size,
         "IN_SIZE": in_size,
@@ -56,29 +56,51 @@ def linear(
         "HAS_BIAS": bias is not None,
         "BLOCK_OUT": tiling.block_out,
         "BLOCK_IN": tiling.block_in,
-        **early,
+        **early_start(num_rows, min(out_size, in_size)),
         "num_warps": tiling.num_warps,
         "num_stages": tiling.num_stages,
     }
-    blocks, share = triton.cdiv(out_size, tiling.block_out), triton.cdiv(in_size, tiling.splits)
+    tensors = (inputs, norm_weight, weight, weight if bias is None else bias, out)
     strides = inputs.stride(0), out.stride(0)
-    if tiling.on_plain_cores(num_rows):
-        assert num_rows == 1 or num_rows <= tiling.block_rows
-        plain_cores_kernel[(blocks,)](
-            *tensors,
-            eps,
-            num_rows,
-            *strides,
-            **constants,
-            BLOCK_ROWS=1 if num_rows == 1 else tiling.block_rows,
-            COPIED=tiling.block_in < OF_A_THREAD.value * WARP * tiling.num_warps,
-            NUM_STAGES=tiling.num_stages,
-        )
-        return
+    launch = _on_plain_cores if tiling.on_plain_cores(num_rows) else _on_tensor_cores
+    launch(tensors, eps, num_rows, strides, tiling, constants)
+
+
+def _on_plain_cores(
+    tensors: tuple[torch.Tensor, ...],
+    eps: float,
+    num_rows: int,
+    strides: tuple[int, int],
+    tiling: Tiling,
+    constants: dict[str, Any],
+) -> None:
+    assert num_rows == 1 or num_rows <= tiling.block_rows
+    plain_cores_kernel[(triton.cdiv(constants["OUT_SIZE"], tiling.block_out),)](
+        *tensors,
+        eps,
+        num_rows,
+        *strides,
+        **constants,
+        BLOCK_ROWS=1 if num_rows == 1 else tiling.block_rows,
+        COPIED=tiling.block_in < OF_A_THREAD.value * WARP * tiling.num_warps,
+        NUM_STAGES=tiling.num_stages,
+    )
+
+
+def _on_tensor_cores(
+    tensors: tuple[torch.Tensor, ...],
+    eps: float,
+    num_rows: int,
+    strides: tuple[int, int],
+    tiling: Tiling,
+    constants: dict[str, Any],
+) -> None:
+    blocks = triton.cdiv(constants["OUT_SIZE"], tiling.block_out)
+    share = triton.cdiv(constants["IN_SIZE"], tiling.splits)
     lines = min(NEAR_LINES, triton.next_power_of_2(triton.cdiv(share, LINE_ELEMENTS.value)))
     grid = (blocks, triton.cdiv(num_rows, tiling.block_rows), tiling.splits)
-    sums = tiling.block_rows * (tiling.block_out * (2 if gated else 1) + 1)
-    workspace = shared_workspace(inputs.device)
+    sums = tiling.block_rows * (tiling.block_out * (2 if constants["GATED"] else 1) + 1)
+    workspace = shared_workspace(tensors[0].device)
     workspace.check(blocks=grid[0] * grid[1], splits=tiling.splits, elements=sums)
     few_rows_kernel[grid](
         *tensors,
@@ -90,6 +112,6 @@ def linear(
         **constants,
         NORM_IN_WEIGHTS=tiling.norm == "weights",
         BLOCK_ROWS=tiling.block_rows,
-        NEAR_LINES=lines if early["EARLY"] else 0,
+        NEAR_LINES=lines if constants["EARLY"] else 0,
         SPLITS=tiling.splits,
     )

@@ -11,7 +11,6 @@ import triton
 import triton.language as tl
 
 from legato.kernels.early_start_triton import early_start, wait_for_the_kernel_before
-from legato.kernels.gpu_limits_triton import fitting
 from legato.kernels.paged_attention_configs import (
     MAX_SPLITS,
     MIN_SHARE,
@@ -20,11 +19,11 @@ from legato.kernels.paged_attention_configs import (
     padded_head,
     padded_power_of_2,
 )
+from legato.kernels.paged_attention_launch_triton import fitting, launch_constants
 from legato.kernels.paged_attention_loop_triton import (
     LOG2_E,
     attend_keys,
     blocks_of_keys,
-    dot_precision,
     empty_state,
     load_rows,
     store_rows,
@@ -206,7 +205,7 @@ def paged_attention_decode(
     int32, ``block_table`` [num_reqs, max_blocks] int32.
     """
     num_heads, head_dim = query.shape[1:]
-    block_size, num_kv_heads = key_cache.shape[1:3]
+    num_kv_heads = key_cache.shape[2]
     group, num_reqs = num_heads // num_kv_heads, seq_lens.shape[0]
     rows = query_len * group
     config = config or decode_config(rows=rows, head_dim=head_dim, element_bytes=query.element_size())
@@ -234,18 +233,8 @@ def paged_attention_decode(
         JOINED_ROWS=joined_rows,
         SHARES_AT_ONCE=max(1, min(MAX_SPLITS, _JOINED_ELEMENTS // (joined_rows * padded_head(head_dim)))),
         QUERY_LEN=query_len,
-        WINDOW=window or 0,
-        KV_HEADS=num_kv_heads,
-        GROUP=group,
-        BLOCK_SIZE=block_size,
-        HEAD_DIM=head_dim,
-        HEAD_PADDED=padded_head(head_dim),
-        BLOCK_M=config.block_m,
-        BLOCK_N=config.block_n,
         AT_ONCE=config.at_once,
         WARPS_APART=config.num_warps if config.warps_apart else 1,
-        PRECISION=dot_precision(query.dtype),
         **early_start(num_reqs * query_len, num_heads * head_dim),
-        num_warps=config.num_warps,
-        num_stages=config.num_stages,
+        **launch_constants(query, key_cache, config, window),
     )

@@ -9,13 +9,12 @@ import torch
 import triton
 import triton.language as tl
 
-from legato.kernels.gpu_limits_triton import fitting
-from legato.kernels.paged_attention_configs import TileConfig, padded_head, varlen_config
+from legato.kernels.paged_attention_configs import TileConfig, varlen_config
+from legato.kernels.paged_attention_launch_triton import fitting, launch_constants
 from legato.kernels.paged_attention_loop_triton import (
     LOG2_E,
     attend_keys,
     blocks_of_keys,
-    dot_precision,
     empty_state,
     load_rows,
     store_rows,
@@ -126,7 +125,7 @@ def paged_attention_varlen(
     int32. ``max_query_len`` chooses the tile and bounds nothing.
     """
     num_tokens, num_heads, head_dim = query.shape
-    block_size, num_kv_heads = key_cache.shape[1:3]
+    num_kv_heads = key_cache.shape[2]
     group, num_reqs = num_heads // num_kv_heads, seq_lens.shape[0]
     config = config or varlen_config(
         max_query_len=max_query_len, group=group, head_dim=head_dim, element_bytes=query.element_size()
@@ -146,15 +145,5 @@ def paged_attention_varlen(
         out.stride(0),
         block_table.stride(0),
         scale * LOG2_E,
-        WINDOW=window or 0,
-        KV_HEADS=num_kv_heads,
-        GROUP=group,
-        BLOCK_SIZE=block_size,
-        HEAD_DIM=head_dim,
-        HEAD_PADDED=padded_head(head_dim),
-        BLOCK_M=config.block_m,
-        BLOCK_N=config.block_n,
-        PRECISION=dot_precision(query.dtype),
-        num_warps=config.num_warps,
-        num_stages=config.num_stages,
+        **launch_constants(query, key_cache, config, window),
     )
