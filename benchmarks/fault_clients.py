@@ -57,13 +57,8 @@ async def half_open_connections(setting: Setting) -> Findings:
             began = time.monotonic()
             found.client(await asyncio.to_thread(answers_as_before, server.url), "others were answered meanwhile")
             ends = await asyncio.gather(*(one.receive() for one in waiting))
-            found.figures["connections"] = len(waiting)
-            found.figures["seconds_until_all_were_closed"] = round(time.monotonic() - began, 1)
-            told = sum(b"HTTP/1.1 408" in end for end in ends)
-            found.client(told == len(waiting), f"each got 408 after {patience:g} s and was closed, as slow_request")
-        back = await asyncio.to_thread(eventually, lambda: open_files(server.pid) <= files + SPARE_FILES, within_s=10)
-        found.afterwards(back, "every file descriptor was free again")
-        found.check(not server.faults_in_log, "the log held no error")
+            _told_and_closed(ends, began, patience, found)
+        await _files_back(server, files, found)
     return found
 
 
@@ -85,14 +80,24 @@ async def bodies_in_drops(setting: Setting) -> Findings:
                 dropping.append(asyncio.create_task(_send_in_drops(one, patience / 5)))
             found.client(await asyncio.to_thread(answers_as_before, server.url), "others were answered meanwhile")
             ends = await asyncio.gather(*dropping)
-            found.figures["connections"] = len(dropping)
-            found.figures["seconds_until_all_were_closed"] = round(time.monotonic() - began, 1)
-            told = sum(b"HTTP/1.1 408" in end for end in ends)
-            found.client(told == len(ends), f"each got 408 after {limit:g} s and was closed, as slow_request")
-        back = await asyncio.to_thread(eventually, lambda: open_files(server.pid) <= files + SPARE_FILES, within_s=10)
-        found.afterwards(back, "every file descriptor was free again")
-        found.check(not server.faults_in_log, "the log held no error")
+            _told_and_closed(ends, began, limit, found)
+        await _files_back(server, files, found)
     return found
+
+
+def _told_and_closed(ends: Sequence[bytes], began: float, limit_s: float, found: Findings) -> None:
+    """Find whether all who were too slow were told so; ``ends``: what each was sent until its connection closed."""
+    found.figures["connections"] = len(ends)
+    found.figures["seconds_until_all_were_closed"] = round(time.monotonic() - began, 1)
+    told = sum(b"HTTP/1.1 408" in end for end in ends)
+    found.client(told == len(ends), f"each got 408 after {limit_s:g} s and was closed, as slow_request")
+
+
+async def _files_back(server: Server, files: int, found: Findings) -> None:
+    """Find whether the server has no more open files than the ``files`` of before, and its log no error."""
+    back = await asyncio.to_thread(eventually, lambda: open_files(server.pid) <= files + SPARE_FILES, within_s=10)
+    found.afterwards(back, "every file descriptor was free again")
+    found.check(not server.faults_in_log, "the log held no error")
 
 
 async def many_connections(setting: Setting) -> Findings:

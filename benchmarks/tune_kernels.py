@@ -122,7 +122,9 @@ def main() -> int:
     """Run the stages; return the process's exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--stages", default=",".join(STAGES), help="which, separated by commas")
-    parser.add_argument("--rows", default=",".join(map(str, ROW_CLASSES)), help="numbers of rows, separated by commas")
+    parser.add_argument(
+        "--rows", default=",".join(map(str, ROW_CLASSES)), help="of products and steps, separated by commas"
+    )
     parser.add_argument("--output", type=Path, help="write everything measured to this JSON file")
     parser.add_argument("--kernels", type=Path, default=Path(__file__).parents[1] / "src/legato/kernels")
     options = parser.parse_args()

@@ -15,6 +15,11 @@ from legato.server.app import create_app
 
 ECHO = "echo_core:build"
 REAL = "legato.engine.bootstrap:build_engine"
+CALLS = (
+    '<think>Hm</think>Look.\n<tool_call>\n{"name": "weather", "arguments": {"city": "Bern"}}\n</tool_call>\n'
+    '<tool_call>\n{"name": "time", "arguments": {}}\n</tool_call>'
+)
+"""A thought, a word and two calls, for the parsers ``think`` and ``hermes``."""
 
 
 @asynccontextmanager

@@ -1,6 +1,7 @@
 """The sweep over acceptance, batch and drafts, on a tiny engine; and how rows with drafts are named."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -48,10 +49,17 @@ def test_a_row_is_named_by_drafter_backend_drafts_and_acceptance(
     assert case_of(config, backend) == case
 
 
-def swept(**changes: object) -> Sweep:
-    values: dict[str, object] = {"lengths": (2.5,), "batch_sizes": (2,), "numbers": (3,), "input_len": 6}
-    values |= {"output_len": 20, "turn_tokens": 30, "turns": 1, "warmup": 0, "vocab_size": tiny_engine.VOCAB_SIZE}
-    return Sweep(**(values | changes))  # type: ignore[arg-type]
+SWEEP = Sweep(
+    lengths=(2.5,),
+    batch_sizes=(2,),
+    numbers=(3,),
+    input_len=6,
+    output_len=20,
+    turn_tokens=30,
+    turns=1,
+    warmup=0,
+    vocab_size=tiny_engine.VOCAB_SIZE,
+)
 
 
 def test_a_sweep_has_a_row_for_every_kind_and_the_choice_takes_its_turn(
@@ -59,7 +67,7 @@ def test_a_sweep_has_a_row_for_every_kind_and_the_choice_takes_its_turn(
 ) -> None:
     config = engine.core.config.speculative
     assert config is not None
-    sweep = swept(lengths=(1.0, 3.5), batch_sizes=(1, 2), numbers=(1, 3))
+    sweep = replace(SWEEP, lengths=(1.0, 3.5), batch_sizes=(1, 2), numbers=(1, 3))
     told: list[int] = []
     rows = measure_speculation(engine, config, sweep, lambda done, _: told.append(done))
     assert told == list(range(sweep.num_turns))
@@ -79,7 +87,7 @@ def test_in_a_turn_chance_is_the_same_whatever_came_before(engine: LegatoContest
     assert config is not None
 
     def acceptance(**changes: object) -> float | None:
-        rows = measure_speculation(engine, config, swept(**changes), lambda *_: None)
+        rows = measure_speculation(engine, config, replace(SWEEP, **changes), lambda *_: None)
         return next(row.acceptance_length for row in rows if row.num_speculative_tokens == 3)
 
     assert acceptance() == acceptance()

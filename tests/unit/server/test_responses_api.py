@@ -5,7 +5,7 @@ import json
 
 import openai
 import pytest
-from app_client import REAL, serving
+from app_client import CALLS, REAL, serving
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import BaseModel, TypeAdapter
 from tiny_model import write_tiny_model
@@ -16,10 +16,6 @@ from legato.server.responses_api.body import ResponsesBody
 from legato.server.responses_api.translation import as_chat
 
 TOOLS = [{"type": "function", "name": name, "parameters": {"type": "object"}} for name in ("weather", "time")]
-TOLD = (
-    '<think>Hm</think>Look.\n<tool_call>\n{"name": "weather", "arguments": {"city": "Bern"}}\n</tool_call>\n'
-    '<tool_call>\n{"name": "time", "arguments": {}}\n</tool_call>'
-)
 ITEM = ["response.output_item.added", "response.content_part.added"]
 ITEM_END = ["response.content_part.done", "response.output_item.done"]
 EVENT = TypeAdapter(ResponseStreamEvent)
@@ -78,10 +74,10 @@ def test_a_stream_tells_every_item_from_its_beginning_to_its_end_and_the_same_as
     ]
 
     async def work(responses):
-        whole = await responses.create(model="tiny", input=TOLD, tools=TOOLS)
+        whole = await responses.create(model="tiny", input=CALLS, tools=TOOLS)
         assert (whole.status, items(whole)) == ("completed", expected)
         assert len({item.id for item in whole.output}) == 4
-        events = await streamed(responses, TOLD, tools=TOOLS)
+        events = await streamed(responses, CALLS, tools=TOOLS)
         assert kinds(events) == [
             *("response.created", "response.in_progress"),
             *(*ITEM, "response.reasoning_text.delta", "response.reasoning_text.done", *ITEM_END),
@@ -91,7 +87,7 @@ def test_a_stream_tells_every_item_from_its_beginning_to_its_end_and_the_same_as
         ]
         last = events[-1].response
         assert items(last) == expected
-        assert last.usage.output_tokens == whole.usage.output_tokens == len(TOLD) + 1
+        assert last.usage.output_tokens == whole.usage.output_tokens == len(CALLS) + 1
         assert last.usage.total_tokens == last.usage.input_tokens + last.usage.output_tokens
         assert {event.response.id for event in events if hasattr(event, "response")} == {last.id}
         assert [event.item.to_dict() for event in events if event.type == "response.output_item.done"] == [
@@ -108,12 +104,12 @@ def test_a_stream_tells_every_item_from_its_beginning_to_its_end_and_the_same_as
 
 def test_the_client_gathers_a_stream_as_it_does_openais(model):
     async def work(responses):
-        async with responses.stream(model="tiny", input=TOLD, tools=TOOLS) as stream:
+        async with responses.stream(model="tiny", input=CALLS, tools=TOOLS) as stream:
             snapshots = [event.snapshot async for event in stream if event.type == "response.output_text.delta"]
             final = await stream.get_final_response()
         assert (snapshots[-1], final.output_text) == ("Look.", "Look.")
         assert [item.type for item in final.output] == ["reasoning", "message", "function_call", "function_call"]
-        only = await responses.create(model="tiny", input=TOLD, tools=TOOLS, parallel_tool_calls=False)
+        only = await responses.create(model="tiny", input=CALLS, tools=TOOLS, parallel_tool_calls=False)
         assert [item[0] for item in items(only)] == ["reasoning", "message", "function_call"]
         named = await responses.create(
             model="tiny",
@@ -128,10 +124,10 @@ def test_the_client_gathers_a_stream_as_it_does_openais(model):
 
 def test_an_answer_that_is_cut_off_is_incomplete_and_an_empty_one_is_an_empty_message(model):
     async def work(responses):
-        whole = await responses.create(model="tiny", input=TOLD, max_output_tokens=21)
+        whole = await responses.create(model="tiny", input=CALLS, max_output_tokens=21)
         assert (whole.status, whole.incomplete_details.reason) == ("incomplete", "max_output_tokens")
         assert items(whole) == [("reasoning", "completed", "Hm"), ("message", "incomplete", "Look")]
-        events = await streamed(responses, TOLD, max_output_tokens=21)
+        events = await streamed(responses, CALLS, max_output_tokens=21)
         assert events[-1].type == "response.incomplete"
         assert items(events[-1].response) == items(whole)
         empty = await streamed(responses, "")

@@ -5,17 +5,13 @@ import json
 
 import openai
 import pytest
-from app_client import REAL, serving
+from app_client import CALLS, REAL, serving
 from tiny_model import write_tiny_model
 
 TOOLS = [
     {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": {}}}}
     for name in ("weather", "time")
 ]
-CALLS = (
-    '<think>Hm</think>Look.\n<tool_call>\n{"name": "weather", "arguments": {"city": "Bern"}}\n</tool_call>\n'
-    '<tool_call>\n{"name": "time", "arguments": {}}\n</tool_call>'
-)
 TELLING = (
     "<|start|>user\n{{ tools | length }} {{ messages[1].tool_calls[0].function.arguments.a }} "
     "{{ messages[2].content }} {{ messages[2].tool_call_id }}<|end|><|start|>assistant\n"
