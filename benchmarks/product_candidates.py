@@ -40,6 +40,12 @@ FEW_ROWS_WIDE = _tilings(
     (32, 256, 4, 4, 16, 2), (64, 64, 4, 7, 16, 2), (64, 128, 4, 5, 16, 2), (64, 128, 4, 5, 16, 4),
     (64, 128, 4, 5, 16, 8), (128, 128, 8, 4, 16, 4),
 )  # fmt: skip
+WEIGHTS_LEFT = [
+    Tiling(block_out, block_in, 4, num_stages, splits=splits, left="weights")
+    for block_out, block_in, num_stages in ((64, 64, 8), (64, 128, 4), (64, 128, 6), (128, 64, 5), (64, 256, 3))
+    for splits in (1, 2, 4)
+]
+"""Of wide products; a program takes all rows."""
 MORE_ROWS_NARROW = _tilings(
     (8, 64, 4, 9, 64), (16, 64, 4, 5, 64), (16, 64, 4, 9, 64), (16, 64, 8, 9, 64), (16, 128, 4, 5, 64),
     (32, 64, 4, 5, 64), (32, 64, 4, 9, 64), (32, 64, 8, 9, 64), (64, 64, 8, 6, 64), (8, 64, 4, 9, 32),
@@ -75,6 +81,8 @@ def candidates(product: Product, num_rows: int) -> list[Tiling]:
         every = MORE_ROWS_NARROW if narrow else MORE_ROWS_WIDE
     else:
         every = FEW_ROWS_NARROW if narrow else FEW_ROWS_WIDE
+    if num_rows in (8, 32, 64) and not narrow:
+        every = [*every, *(one._replace(block_rows=max(16, num_rows)) for one in WEIGHTS_LEFT)]
     most_out = 64 if product.gated else 128
     fitting = (
         one
@@ -98,7 +106,7 @@ def _forms(tiling: Tiling, product: Product, num_rows: int) -> Iterator[Tiling]:
         return
     if num_rows <= 16:
         yield tiling
-    if not tiling.on_plain_cores(num_rows):
+    if not tiling.on_plain_cores(num_rows) and tiling.left == "inputs":
         yield tiling._replace(norm="weights")
     if num_rows > 16 or product.in_size > NARROW:
         yield tiling._replace(norm="apart")

@@ -21,9 +21,20 @@ from legato.config.options import EngineOptions
 from legato.errors import EngineDeadError
 
 CHILD = "legato.bench.startup_child"
-PHASES = ("import", "weights", "compile", "memory", "warm-up", "capture", "canary", "rest of build", "first token")
+PHASES = (
+    "import",
+    "weights",
+    "compile",
+    "kernels",
+    "memory",
+    "warm-up",
+    "capture",
+    "canary",
+    "rest of build",
+    "first token",
+)
 """A peer that tells less has fewer of them: ``build`` is then all between import and first token."""
-_BUILD_SPANS = ("weights", "compile", "memory")
+_BUILD_SPANS = ("weights", "compile", "kernels", "memory")
 _GRAPH_SPANS = ("warm-up", "capture", "canary")
 
 

@@ -11,7 +11,14 @@ from legato.config.options import EngineOptions
 from legato.engine.compiling import compiled, piece_compiler
 from legato.engine.core import EngineCore
 from legato.engine.draft_choice import draft_chooser
-from legato.engine.kv_sizing import first_caches, memory_report, size_cache, synthetic_limits
+from legato.engine.kv_sizing import (
+    first_caches,
+    first_graphs,
+    largest_step,
+    memory_report,
+    size_cache,
+    synthetic_limits,
+)
 from legato.engine.overlap import OverlappedEngineCore
 from legato.engine.progress import BuildProgress
 from legato.engine.resolve import Resolved, resolve
@@ -22,11 +29,13 @@ from legato.loading.load_tokenizer import load_tokenizer
 from legato.models.build import build_model
 from legato.models.causal_lm import CausalLM
 from legato.observability.records import StepLog
+from legato.observability.trace import Tracer
 from legato.plan.planner import Planner
 from legato.runner.buffers import StepBuffers
 from legato.runner.device_state import DeviceState
 from legato.runner.drafter import Drafter
 from legato.runner.graph_capture import DroppedKey
+from legato.runner.kernel_compilation import compile_kernels
 from legato.runner.model_runner import ModelRunner
 from legato.runner.serving_graphs import ServingGraphs
 from legato.runner.step_program import CausalModel, StepProgram
@@ -57,13 +66,11 @@ def build_engine(
     with trace.span("compile"):
         model, backend = compiled(resolved, model, compiler, show), _build_backend(resolved, show)
     program = _build_program(resolved, model, backend, drafter)
+    with trace.span("kernels"):
+        _compile_kernels(resolved, program, show)
     with trace.span("memory"):
         resolved, profile = size_cache(resolved, options, program)
-    limits = synthetic_limits(resolved, resolved.config.cache.num_blocks)
-    graphs = ServingGraphs(resolved.device, program, resolved.catalog, limits, trace)
-    with show.capturing(len(resolved.catalog.keys)) as captured:
-        dropped = graphs.capture(captured)
-    show.captured(graphs.store.graphs.values(), dropped)
+    graphs, dropped = _capture(resolved, program, show, trace)
     memory = memory_report(resolved, profile, graphs)
     show.memory(memory)
     if resolved.config.graph_strict and dropped:
@@ -139,6 +146,14 @@ def _build_backend(resolved: Resolved, show: BuildProgress) -> AttentionBackend:
     return backend
 
 
+def _compile_kernels(resolved: Resolved, program: StepProgram, show: BuildProgress) -> None:
+    """Compile Triton's kernels together; not where others would run over what those have left out."""
+    if program.backend.name == "triton" and resolved.config.compile == "none":
+        with show.counting("compiling kernels") as progress:
+            graphs = first_graphs(resolved, program)
+            compile_kernels(resolved.device, program, graphs, largest_step(resolved), progress)
+
+
 def _build_program(
     resolved: Resolved, model: CausalModel, backend: AttentionBackend, drafter: Drafter | None
 ) -> StepProgram:
@@ -177,6 +192,18 @@ def _build_program(
             block_size=cache.block_size,
             max_position=config.model.max_position_embeddings - 1,
         )
+
+
+def _capture(
+    resolved: Resolved, program: StepProgram, show: BuildProgress, trace: Tracer
+) -> tuple[ServingGraphs, list[DroppedKey]]:
+    """Return the graphs of the catalog, and the keys that cannot serve."""
+    limits = synthetic_limits(resolved, resolved.config.cache.num_blocks)
+    graphs = ServingGraphs(resolved.device, program, resolved.catalog, limits, trace)
+    with show.capturing(len(resolved.catalog.keys)) as captured:
+        dropped = graphs.capture(captured)
+    show.captured(graphs.store.graphs.values(), dropped)
+    return graphs, dropped
 
 
 def _strict_error(dropped: list[DroppedKey]) -> GraphPolicyError:

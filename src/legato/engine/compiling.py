@@ -36,7 +36,7 @@ def compiled(
         return model
     from legato.compilation.compiled_model import compile_model  # PyTorch's tracer takes seconds to import
 
-    with show.compiling_pieces(resolved.config.compile) as progress:
+    with show.counting(f"compiling the model with {resolved.config.compile}") as progress:
         result = compile_model(
             model,
             resolved.device.torch_device,

@@ -32,7 +32,7 @@ def size_cache(
     """
     if not resolved.kv_is_measured:
         return resolved, None
-    profile = _profile(resolved, program)
+    profile = profile_memory(resolved.device, program, first_graphs(resolved, program), largest_step(resolved))
     program.caches = {}
     device = resolved.device
     device.release_unused_memory()
@@ -83,18 +83,24 @@ def _report(
     )
 
 
-def _profile(resolved: Resolved, program: StepProgram) -> MemoryProfile:
-    limits, scheduler = synthetic_limits(resolved, _first_blocks(resolved)), resolved.config.scheduler
-    graphs = ServingGraphs(resolved.device, program, resolved.catalog, limits)
+def first_graphs(resolved: Resolved, program: StepProgram) -> ServingGraphs:
+    """Return graphs over the cache of :func:`first_caches`, none of which is captured."""
+    return ServingGraphs(
+        resolved.device, program, resolved.catalog, synthetic_limits(resolved, _first_blocks(resolved))
+    )
+
+
+def largest_step(resolved: Resolved) -> StepShape:
+    """Return the sizes of the step that takes the most memory while it runs."""
+    scheduler = resolved.config.scheduler
     num_reqs, num_tokens = scheduler.max_num_seqs, scheduler.max_num_batched_tokens
-    largest = StepShape(
+    return StepShape(
         num_tokens=num_tokens,
         num_reqs=num_reqs,
         query_len=None,
         max_query_len=num_tokens,
         key_ints=resolved.key_ints(num_reqs, None, scheduler.max_model_len),
     )
-    return profile_memory(resolved.device, program, graphs, largest)
 
 
 def _first_blocks(resolved: Resolved) -> int:

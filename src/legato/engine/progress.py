@@ -80,9 +80,9 @@ class BuildProgress:
             self._console.print(f"[dim]compiled {backend} kernels in {seconds:.1f} s[/dim]", highlight=False)
 
     @contextmanager
-    def compiling_pieces(self, compiler: str) -> Iterator[Callable[[int, int], None]]:
-        """Show a bar of the model's different pieces; yields the function to tell (done, total)."""
-        with self._bar(f"compiling the model with {compiler}") as progress:
+    def counting(self, what: str) -> Iterator[Callable[[int, int], None]]:
+        """Show a bar of equal things; yields the function to tell (done, total)."""
+        with self._bar(what) as progress:
             task = progress.add_task("", total=None)
             yield lambda done, total: progress.update(task, completed=done, total=total)
 

@@ -165,4 +165,5 @@ def _tiling(
         return None
     from legato.kernels import linear_triton
 
-    return tiling if linear_triton.fits(tiling, num_rows, gated=table is GATED_TILINGS) else None
+    fits = linear_triton.fits(tiling, num_rows, normed=norm is not None, gated=table is GATED_TILINGS)
+    return tiling if fits else None

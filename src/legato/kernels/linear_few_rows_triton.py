@@ -4,6 +4,9 @@
 Their smallest tile has 16 rows, the missing ones zero. Columns may be split over programs, the last of which to finish
 adds up what all of them found, in their order. In a gated product each program computes a block of gates and the ups
 that belong to them, and writes ``silu(gate) * up``.
+
+With the weights as left factor, the product is computed transposed. Tiles of the weights are then copied in bulk
+(``weight`` is a tensor descriptor) and multiplied where they lie, by instructions of whole warp groups.
 """
 
 import triton
@@ -32,6 +35,7 @@ def few_rows_kernel(
     IN_SIZE: tl.constexpr,
     HAS_NORM: tl.constexpr,
     NORM_IN_WEIGHTS: tl.constexpr,
+    WEIGHTS_LEFT: tl.constexpr,
     GATED: tl.constexpr,
     ADDED: tl.constexpr,
     HAS_BIAS: tl.constexpr,
@@ -51,14 +55,19 @@ def few_rows_kernel(
     columns = begin + tl.arange(0, BLOCK_IN)
     in_rows = rows < OUT_SIZE
     in_tokens = tokens < num_rows
-    place = weight + rows.to(tl.int64)[:, None] * IN_SIZE + columns[None, :]
-    up_place = place + OUT_SIZE * IN_SIZE
+    if not WEIGHTS_LEFT:
+        place = weight + rows.to(tl.int64)[:, None] * IN_SIZE + columns[None, :]
+        up_place = place + OUT_SIZE * IN_SIZE
     token_place = inputs + tokens[:, None] * inputs_stride + columns[None, :]
     norm_place = norm_weight + columns[None, :] + 0 * tokens[:, None]
     out_place = out + tokens[:, None] * out_stride + rows[None, :]
     out_inside = in_tokens[:, None] & in_rows[None, :]
-    total = tl.zeros((BLOCK_ROWS, BLOCK_OUT), dtype=tl.float32)
-    up = tl.zeros((BLOCK_ROWS, BLOCK_OUT), dtype=tl.float32)
+    if WEIGHTS_LEFT:
+        total = tl.zeros((BLOCK_OUT, BLOCK_ROWS), dtype=tl.float32)
+        up = tl.zeros((BLOCK_OUT, BLOCK_ROWS), dtype=tl.float32)
+    else:
+        total = tl.zeros((BLOCK_ROWS, BLOCK_OUT), dtype=tl.float32)
+        up = tl.zeros((BLOCK_ROWS, BLOCK_OUT), dtype=tl.float32)
     every_square = tl.zeros((BLOCK_ROWS, BLOCK_IN), dtype=tl.float32)
     square_sums = tl.zeros((BLOCK_ROWS, 16), dtype=tl.float32)
     before = tl.zeros((BLOCK_ROWS, BLOCK_OUT), dtype=out.dtype.element_ty)
@@ -84,9 +93,15 @@ def few_rows_kernel(
             exact = x.to(tl.float32)
             every_square += exact * exact
             x = (exact * copies.to(tl.float32)).to(x.dtype)
-        weights = load_weights(place + start, inside, WHOLE)
-        if GATED:
-            up_weights = load_weights(up_place + start, inside, WHOLE)
+        if WEIGHTS_LEFT:
+            first_row = tl.program_id(0) * BLOCK_OUT
+            weights = weight.load([first_row, begin + start])
+            if GATED:
+                up_weights = weight.load([first_row + OUT_SIZE, begin + start])
+        else:
+            weights = load_weights(place + start, inside, WHOLE)
+            if GATED:
+                up_weights = load_weights(up_place + start, inside, WHOLE)
         if HAS_NORM and NORM_IN_WEIGHTS:
             # The tile of weights is the smaller one; inputs go to the matrix units as they were copied.
             factor = scale.to(tl.float32)[None, :]
@@ -99,9 +114,16 @@ def few_rows_kernel(
             # Added up by the matrix units: plain sums would need the inputs in another order, which suits neither.
             exact = x.to(tl.float32)
             square_sums = tl.dot((exact * exact).to(x.dtype), ones, square_sums)
-        total = tl.dot(x, tl.trans(weights), total)
-        if GATED:
-            up = tl.dot(x, tl.trans(up_weights), up)
+        if WEIGHTS_LEFT:
+            total = tl.dot(weights, tl.trans(x), total)
+            if GATED:
+                up = tl.dot(up_weights, tl.trans(x), up)
+        else:
+            total = tl.dot(x, tl.trans(weights), total)
+            if GATED:
+                up = tl.dot(x, tl.trans(up_weights), up)
+    if WEIGHTS_LEFT:
+        total, up = tl.trans(total), tl.trans(up)
     squares = tl.max(square_sums, axis=1) if NORM_IN_WEIGHTS else tl.sum(every_square, axis=1)
     # fmt: off
     if SPLITS == 1:

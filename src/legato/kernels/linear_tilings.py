@@ -22,10 +22,15 @@ class Tiling(NamedTuple):
     """Programs that share the columns of a product, and its end. Unused on the plain cores."""
     norm: Literal["inputs", "weights", "apart"] = "inputs"
     """What is multiplied by the weight of a norm before the product; apart: the norm is a kernel of its own."""
+    left: Literal["inputs", "weights"] = "inputs"
+    """The left factor on the tensor cores. Weights, of at least 64 rows, are copied in bulk to shared memory and read
+    there by the multiplication, as GPUs from Hopper on can; others bring them to registers on both ways. Unused on the
+    plain cores."""
 
-    def shared_memory_bytes(self, *, gated: bool) -> int:
+    def shared_memory_bytes(self, *, normed: bool, gated: bool) -> int:
         """Return what a program on the tensor cores takes at most: its tiles of 2-byte elements, at every stage."""
-        rows = self.block_out * (2 if gated else 1) + self.block_rows * (2 if self.norm == "inputs" else 1)
+        copies_of_inputs = 2 if normed and self.norm == "inputs" else 1
+        rows = self.block_out * (2 if gated else 1) + self.block_rows * copies_of_inputs
         return 2 * rows * self.block_in * self.num_stages
 
     def on_plain_cores(self, num_rows: int) -> bool:

@@ -5,9 +5,10 @@ from typing import Any
 
 import torch
 import triton
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from legato.kernels.early_start_triton import early_start
-from legato.kernels.gpu_limits_triton import shared_memory_bytes
+from legato.kernels.gpu_limits_triton import has_what_came_with_hopper, shared_memory_bytes
 from legato.kernels.linear import Norm
 from legato.kernels.linear_few_rows_triton import few_rows_kernel
 from legato.kernels.linear_plain_cores_triton import OF_A_THREAD, plain_cores_kernel
@@ -22,9 +23,16 @@ NEAR_LINES = 32
 SmolLM2 135M takes up to 8 % less time so."""
 
 
-def fits(tiling: Tiling, num_rows: int, *, gated: bool) -> bool:
-    """Return whether the current GPU has the shared memory for it: consumer GPUs have less than half of an H200's."""
-    return tiling.on_plain_cores(num_rows) or tiling.shared_memory_bytes(gated=gated) <= shared_memory_bytes()
+def fits(tiling: Tiling, num_rows: int, *, normed: bool, gated: bool) -> bool:
+    """Return whether the current GPU can run it.
+
+    Consumer GPUs have less than half of an H200's shared memory, and those before Hopper copy no tiles in bulk.
+    """
+    if tiling.on_plain_cores(num_rows):
+        return True
+    if tiling.left == "weights" and not has_what_came_with_hopper():
+        return False
+    return tiling.shared_memory_bytes(normed=normed, gated=gated) <= shared_memory_bytes()
 
 
 def linear(
@@ -102,8 +110,14 @@ def _on_tensor_cores(
     sums = tiling.block_rows * (tiling.block_out * (2 if constants["GATED"] else 1) + 1)
     workspace = shared_workspace(tensors[0].device)
     workspace.check(blocks=grid[0] * grid[1], splits=tiling.splits, elements=sums)
+    inputs, norm_weight, weight, bias, out = tensors
+    weights_left = tiling.left == "weights"
     few_rows_kernel[grid](
-        *tensors,
+        inputs,
+        norm_weight,
+        TensorDescriptor.from_tensor(weight, [tiling.block_out, tiling.block_in]) if weights_left else weight,
+        bias,
+        out,
         workspace.partial,
         workspace.counters,
         eps,
@@ -111,7 +125,8 @@ def _on_tensor_cores(
         *strides,
         **constants,
         NORM_IN_WEIGHTS=tiling.norm == "weights",
+        WEIGHTS_LEFT=weights_left,
         BLOCK_ROWS=tiling.block_rows,
-        NEAR_LINES=lines if constants["EARLY"] else 0,
+        NEAR_LINES=lines if constants["EARLY"] and not weights_left else 0,
         SPLITS=tiling.splits,
     )

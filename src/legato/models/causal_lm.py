@@ -3,7 +3,8 @@
 Modules carry the names that Hugging Face checkpoints give them, so that a parameter's path is its name there.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
@@ -149,6 +150,17 @@ class CausalLM(nn.Module):
     def number_layers_from(self, first: int) -> None:
         """Give the attention layers the numbers from ``first`` on, behind those of another model in one cache."""
         self.model.attention_layers = number_layers(self.model.layers, first)
+
+    @contextmanager
+    def different_layers_alone(self) -> Iterator[None]:
+        """Leave out, within, layers that launch the same as an earlier one: all but the first of each window."""
+        every, decoder = self.model.layers, self.model
+        windows = [layer.window for layer in self.attention_layers]
+        decoder.layers = nn.ModuleList(every[windows.index(window)] for window in dict.fromkeys(windows))
+        try:
+            yield
+        finally:
+            decoder.layers = every
 
     @classmethod
     def layer_groups(cls, config: ModelConfig) -> tuple[LayerGroup, ...]:

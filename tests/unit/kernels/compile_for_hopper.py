@@ -146,6 +146,8 @@ def cases() -> Iterator[tuple[str, Callable[[], object]]]:
     yield "four rows, added", lambda: product(3, Tiling(4, 256, 4, 1, block_rows=4), added=True)
     yield "few rows, norm and gate", lambda: product(8, Tiling(16, 64, 4, 4), normed=True, gated=True)
     yield "few rows, norm, split", lambda: product(8, Tiling(16, 64, 4, 4, splits=3), normed=True)
+    weights_left = Tiling(64, 64, 4, 4, splits=2, left="weights")
+    yield "few rows, weights left, gate", lambda: product(8, weights_left, gated=True)
     in_weights = Tiling(16, 64, 4, 4, block_rows=64, norm="weights")
     yield "64 rows, norm in weights and gate", lambda: product(64, in_weights, normed=True, gated=True)
     yield "64 rows, added", lambda: product(64, Tiling(32, 64, 4, 4, block_rows=64), added=True)

@@ -48,6 +48,8 @@ LINEAR_CASES = [
     (3, torch.float16, 32, 64, Tiling(16, 64, 4, 2, splits=2)),  # one share is empty
     (16, torch.float16, 50, 100, Tiling(16, 64, 4, 2, norm="weights")),
     (40, torch.float16, 32, 256, Tiling(16, 32, 4, 2, block_rows=32, splits=3, norm="weights")),
+    (5, torch.float16, 100, 104, Tiling(64, 32, 4, 2, splits=3, left="weights")),  # the last tiles reach beyond the end
+    (40, torch.float16, 128, 128, Tiling(64, 32, 4, 2, block_rows=64, left="weights")),
 ]
 linear_cases = pytest.mark.parametrize(("rows", "dtype", "out_size", "in_size", "tiling"), LINEAR_CASES)
 
