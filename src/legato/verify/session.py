@@ -13,6 +13,7 @@ import torch
 from rich.console import Console
 
 from legato.config.options import EngineOptions
+from legato.config.speculative import RejectionMethod
 from legato.engine.bootstrap import build_engine, load_model
 from legato.engine.core import EngineCore
 from legato.engine.input_processor import Prompt
@@ -108,6 +109,11 @@ class _Session:
     def _reference(self) -> Iterator[EngineResult]:
         """Hold the eager engine to plain attention, with no more context than the prompts need."""
         if self._resolved.config.attention_backend == REFERENCE_BACKEND:
+            return
+        speculation = self._resolved.speculation
+        if speculation is not None and speculation.config.rejection_method is RejectionMethod.SYNTHETIC:
+            # A draft of another rounding would stand as well, and be another token.
+            self._notes.append(f"not compared with {REFERENCE_BACKEND} attention: drafts stand whatever the model says")
             return
         options = replace(self._options, attention_backend=REFERENCE_BACKEND, max_model_len=self._longest)
         result, started = EngineResult(name=REFERENCE_BACKEND), time.perf_counter()

@@ -204,3 +204,15 @@ def test_rounds_of_a_healthy_model_are_verified(method: str, folder: Path, monke
     if method == "ngram":
         assert {engine.accepted for engine in report.engines} == {by_name["none"].accepted}
         assert sum(by_name["none"].accepted) > 0
+
+
+def test_drafts_that_stand_whatever_the_model_says_are_held_to_eager_rounds_alone(folder: Path) -> None:
+    typed = (
+        '{"method": "ngram", "num_speculative_tokens": 3, "rejection_sample_method": "synthetic",'
+        ' "synthetic_acceptance_length": 2.5}'
+    )
+    report = run(folder, GraphPolicy.FULL_AND_PIECEWISE, graph_sizes=(4, 8), max_num_seqs=2, speculative_config=typed)
+    assert report.passed
+    assert "reference" not in {engine.name for engine in report.engines}
+    assert any("whatever the model says" in note for note in report.notes)
+    assert sum(report.engines[0].accepted) > 0
