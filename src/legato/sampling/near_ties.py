@@ -30,6 +30,11 @@ def scale(position: TokenLogprobs, vocab_size: int) -> float:
     return max(abs(logprob + math.log(vocab_size)) for logprob in scores(position).values())
 
 
+def least(position: TokenLogprobs) -> float:
+    """Return what no token scores above that is not named at ``position``; infinite where no best tokens are."""
+    return min(position.top_logprobs, default=math.inf)
+
+
 def gap(position: TokenLogprobs, token_id: int) -> float:
     """Return by how much the chosen token beats ``token_id``: 0 for itself, infinite for one not among the best."""
     named = scores(position)

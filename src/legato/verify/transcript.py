@@ -14,7 +14,7 @@ from legato.flow.request import Request
 from legato.flow.sampling_params import SamplingParams
 from legato.flow.step_output import TokenLogprobs
 from legato.observability.records import StepRecord
-from legato.sampling.near_ties import NEAR_TIE, gap, scale, scores, tolerance
+from legato.sampling.near_ties import NEAR_TIE, least, scale, scores, tolerance
 
 _TOP_TOKENS = 8
 """Best tokens whose log-probabilities are compared at each position."""
@@ -112,12 +112,12 @@ def compare(
             num_tokens += 1
             allowed = max(tolerance(dtype, scale(one, vocab_size)), 2 * seen)
             apart = _most_apart(one, other)
-            behind = gap(one, other.token_id)
+            behind = _behind(one, other.token_id)
             detail = None
-            if apart > allowed:
-                detail = f"log-probabilities are {apart:.3g} apart, {allowed:.3g} is allowed"
-            elif behind > NEAR_TIE * allowed:
+            if behind > NEAR_TIE * allowed:
                 detail = f"token {other.token_id} in place of {one.token_id}, which scores {behind:.3g} more"
+            elif apart > allowed:
+                detail = f"log-probabilities are {apart:.3g} apart, {allowed:.3g} is allowed"
             if detail is not None:
                 departures.append(
                     Departure(request=number, position=position, record=got.records[position], detail=detail)
@@ -135,8 +135,22 @@ def compare(
     )
 
 
+def _behind(position: TokenLogprobs, token_id: int) -> float:
+    """Return by how much the chosen token beats ``token_id``; of one that is not named, by how much at least."""
+    named = scores(position)
+    return named[position.token_id] - named.get(token_id, least(position))
+
+
 def _most_apart(one: TokenLogprobs, other: TokenLogprobs) -> float:
-    """Return the largest difference over the tokens that both name; infinite where one is not a number."""
+    """Return the largest difference that is known of; infinite where no token is named by both, or one is not a number.
+
+    Of a token that one side does not name it is known that it scores no more there than all that are.
+    """
     mine, theirs = scores(one), scores(other)
-    apart = [abs(mine[token] - theirs[token]) for token in mine.keys() & theirs.keys()]
-    return max((math.inf if math.isnan(value) else value for value in apart), default=math.inf)
+    shared = mine.keys() & theirs.keys()
+    if not shared:
+        return math.inf
+    apart = [abs(mine[token] - theirs[token]) for token in shared]
+    apart += [mine[token] - least(other) for token in mine.keys() - shared]
+    apart += [theirs[token] - least(one) for token in theirs.keys() - shared]
+    return max(math.inf if math.isnan(value) else value for value in apart)

@@ -76,6 +76,19 @@ def test_a_token_that_is_not_among_the_best_departs() -> None:
     assert "token 7 in place of 1" in departure.detail
 
 
+def test_a_token_that_is_only_just_not_among_the_best_ties_with_them() -> None:
+    expected, given = [output({1: 2.0, 2: 1.99})], [output({3: 2.01, 1: 2.0})]
+    outcome = compared(expected, given)
+    assert (outcome.num_near_ties, outcome.departure) == (1, None)
+    assert 0.019 < outcome.max_logprob_difference < 0.021, "the third is at most 1.99 there"
+
+
+def test_a_token_that_must_have_been_among_the_best_departs_though_the_best_is_the_same() -> None:
+    departure = compared([output({1: 2.0, 2: 1.0})], [output({1: 2.0, 7: 1.9})]).departure
+    assert departure is not None
+    assert "0.9 apart" in departure.detail
+
+
 def test_scores_that_are_apart_depart_though_the_token_is_the_same() -> None:
     departure = compared([output({1: 2.0}, {1: 2.0})], [output({1: 2.0}, {1: 1.8})]).departure
     assert departure is not None
