@@ -11,11 +11,9 @@ from hypothesis import strategies as st
 from tiny_engine import VOCAB_SIZE, Result, build, kv_bytes, options, request, run, step, write_config
 
 from legato.device.protocol import Device
-from legato.device.registry import open_device
 from legato.engine.bootstrap import build_engine
 from legato.engine.core import EngineCore
 from legato.engine.overlap import OverlappedEngineCore
-from legato.errors import ConfigError
 from legato.flow.request import Request
 from legato.flow.request_update import FinishReason
 from legato.runner.model_runner import BegunStep, InFlightStep, ModelRunner
@@ -185,14 +183,6 @@ def test_the_next_request_on_a_row_is_not_touched_by_the_step_its_last_one_left_
 def test_what_is_not_said_is_decided_by_the_device(folder: Path) -> None:
     assert build(folder, graph_policy="none").config.overlap is False
     assert build(folder, graph_policy="none", overlap=True).config.overlap is True
-
-
-@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def device(request: pytest.FixtureRequest) -> Device:
-    try:
-        return open_device(request.param)
-    except ConfigError as error:
-        pytest.skip(error.summary)
 
 
 @pytest.mark.parametrize("policy", ["none", "full_and_piecewise"])

@@ -30,9 +30,11 @@ def request_of(
     )
 
 
-def state_of(*requests: Request, vocab_size: int, max_num_seqs: int | None = None) -> SamplingState:
+def state_of(
+    *requests: Request, vocab_size: int, max_num_seqs: int | None = None, device: torch.device | str = "cpu"
+) -> SamplingState:
     """Return a state with the requests on rows 0, 1, 2, …"""
-    state = SamplingState(max_num_seqs or len(requests), vocab_size, "cpu")
+    state = SamplingState(max_num_seqs or len(requests), vocab_size, device)
     for row, request in enumerate(requests):
         state.admit(row, request)
     return state
@@ -40,9 +42,10 @@ def state_of(*requests: Request, vocab_size: int, max_num_seqs: int | None = Non
 
 def draws(logits: torch.Tensor, request: Request, variant: SamplerVariant, count: int) -> torch.Tensor:
     """Return ``count`` tokens drawn from ``logits`` [vocab] at successive positions of one request.  # [count] int64"""
-    state = state_of(request, vocab_size=logits.shape[0])
-    rows = torch.zeros(count, dtype=torch.int64)
-    return sample(logits.expand(count, -1), rows, torch.arange(1, count + 1), state, variant)
+    state = state_of(request, vocab_size=logits.shape[0], device=logits.device)
+    rows = torch.zeros(count, dtype=torch.int64, device=logits.device)
+    positions = torch.arange(1, count + 1, device=logits.device)
+    return sample(logits.expand(count, -1), rows, positions, state, variant).cpu()
 
 
 def row_numbers(*rows: int) -> torch.Tensor:

@@ -5,6 +5,7 @@ import torch
 from sampling_cases import request_of, state_of
 
 from legato.config.speculative import rates_of_length, rates_of_positions
+from legato.device.protocol import Device
 from legato.graphs.modes import SamplerVariant
 from legato.kernels.acceptance import accepted_run, take_drafts, tosses
 from legato.sampling.acceptance import SyntheticAcceptance
@@ -13,6 +14,7 @@ from legato.sampling.seeds import mix_seed
 from legato.sampling.state import SamplingState
 
 NUM_DRAWS = 100_000
+CPU = torch.device("cpu")
 
 
 def test_a_run_ends_at_the_first_draft_that_falls() -> None:
@@ -27,8 +29,8 @@ def test_drafts_beyond_those_that_may_stand_do_not_count() -> None:
 
 def _draws(logits: torch.Tensor, state: SamplingState, variant: SamplerVariant, width: int) -> torch.Tensor:
     """Sample ``width`` places of one request NUM_DRAWS times, at positions that are all different."""
-    places = torch.arange(NUM_DRAWS * width)
-    rows = torch.zeros(len(places), dtype=torch.int64)
+    places = torch.arange(NUM_DRAWS * width, device=logits.device)
+    rows = torch.zeros(len(places), dtype=torch.int64, device=logits.device)
     given = logits.repeat(NUM_DRAWS, 1)  # [NUM_DRAWS * width, vocab]
     return sample(given, rows, places, state, variant).view(NUM_DRAWS, width)
 
@@ -57,21 +59,23 @@ def _chi_squared(counts: torch.Tensor, probabilities: torch.Tensor) -> tuple[flo
 )
 @pytest.mark.parametrize("draft_quality", ["best", "random", "worst"])
 def test_tokens_behind_any_drafts_have_the_targets_distribution(
-    params: dict[str, float], variant: SamplerVariant, draft_quality: str
+    params: dict[str, float], variant: SamplerVariant, draft_quality: str, device: Device
 ) -> None:
     """The first token, and the second where the first draft stood: 100,000 draws each from 12 tokens."""
     vocab_size, width = 12, 2
     generator = torch.Generator().manual_seed(3)
     logits = torch.randn(width, vocab_size, generator=generator) * 1.5
-    state = state_of(request_of(**params, seed=7), vocab_size=vocab_size)
-    sampled = _draws(logits, state, variant, width)
+    state = state_of(request_of(**params, seed=7), vocab_size=vocab_size, device=device.torch_device)
+    sampled = _draws(logits.to(device.torch_device), state, variant, width)
     best = logits[0].argmax()
     drafts = {
         "best": torch.full((NUM_DRAWS, 1), int(best)),
         "worst": torch.full((NUM_DRAWS, 1), int(logits[0].argmin())),
         "random": torch.randint(0, vocab_size, (NUM_DRAWS, 1), generator=generator),
     }[draft_quality]
-    num_accepted = accepted_run(sampled[:, :-1] == drafts, torch.ones(NUM_DRAWS, dtype=torch.int64))
+    most = torch.ones(NUM_DRAWS, dtype=torch.int64)
+    num_accepted = accepted_run(sampled[:, :-1] == drafts.to(sampled.device), most.to(sampled.device)).cpu()
+    sampled = sampled.cpu()
     probabilities = _target(logits, **params)
     for place in range(width):
         judged = sampled[num_accepted >= place, place]
@@ -102,9 +106,11 @@ def _target(logits: torch.Tensor, *, temperature: float, top_k: int = 0, top_p: 
 
 
 @pytest.mark.parametrize(("length", "num_drafts"), [(1.0, 3), (1.7, 1), (2.8, 3), (4.0, 3), (3.3, 7), (6.0, 5)])
-def test_synthetic_acceptance_gives_rounds_of_the_stated_length_in_the_mean(length: float, num_drafts: int) -> None:
-    rates = rates_of_length(length, num_drafts)
-    num_accepted = accepted_run(_tosses(rates), torch.full((NUM_DRAWS,), num_drafts))
+def test_synthetic_acceptance_gives_rounds_of_the_stated_length_in_the_mean(
+    length: float, num_drafts: int, device: Device
+) -> None:
+    stood = _tosses(rates_of_length(length, num_drafts), device=device.torch_device)
+    num_accepted = accepted_run(stood, torch.full((NUM_DRAWS,), num_drafts, device=stood.device))
     assert 1 + num_accepted.double().mean().item() == pytest.approx(length, abs=0.03)
 
 
@@ -130,13 +136,13 @@ def test_drafts_that_stand_by_decree_are_given_out() -> None:
     assert take_drafts(sampled, drafts, torch.tensor([1, 2])).tolist() == [[7, 2, 3], [9, 10, 6]]
 
 
-def _tosses(rates: tuple[float, ...], seed: int = 0) -> torch.Tensor:
+def _tosses(rates: tuple[float, ...], seed: int = 0, device: torch.device = CPU) -> torch.Tensor:
     """Toss for 100,000 rounds: a hundred requests, each round one position after the other's end."""
     num_drafts = len(rates)
     seeds = torch.tensor([mix_seed(seed * 1000 + each) for each in range(100)]).repeat(NUM_DRAWS // 100)
     starts = torch.arange(NUM_DRAWS) // 100 * (num_drafts + 1)
     positions = starts.unsqueeze(1) + torch.arange(num_drafts)
-    return tosses(seeds, positions, SyntheticAcceptance(rates, torch.device("cpu")).bounds)
+    return tosses(seeds.to(device), positions.to(device), SyntheticAcceptance(rates, device).bounds)
 
 
 def test_coins_are_those_of_a_requests_own_seed() -> None:

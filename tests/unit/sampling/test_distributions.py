@@ -7,6 +7,7 @@ import pytest
 import torch
 from sampling_cases import draws, request_of, row_numbers, state_of
 
+from legato.device.protocol import Device
 from legato.graphs.modes import SamplerVariant
 from legato.kernels.log_exponential import log_exponential
 from legato.sampling.noise import token_hashes
@@ -67,8 +68,11 @@ def chi_square_score(counts: np.ndarray, probabilities: np.ndarray) -> float:
     ],
 )
 @pytest.mark.parametrize("seed", [0, 1, -7])
-def test_draws_follow_the_exact_probabilities(variant: SamplerVariant, params: dict[str, Any], seed: int) -> None:
-    tokens = draws(torch.tensor(LOGITS, dtype=torch.float32), request_of(seed=seed, **params), variant, DRAWS)
+def test_draws_follow_the_exact_probabilities(
+    variant: SamplerVariant, params: dict[str, Any], seed: int, device: Device
+) -> None:
+    logits = torch.tensor(LOGITS, dtype=torch.float32, device=device.torch_device)
+    tokens = draws(logits, request_of(seed=seed, **params), variant, DRAWS)
     counts = np.bincount(tokens.numpy(), minlength=VOCAB)
     assert chi_square_score(counts, exact_probabilities(LOGITS, **params)) < 4.0
 
