@@ -1,5 +1,7 @@
 """Engines whose steps differ in the number of drafts: tokens stay those of plain decoding, graphs serve every step."""
 
+from collections.abc import Callable
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,7 @@ import tiny_engine
 from drafts_at_random import at_random
 from scripted_drafter import WitnessDrafter
 
+from legato.device.recording import RecordingDevice
 from legato.graphs.modes import Stage
 from legato.runner import round_timing
 from legato.runner.round_program import RoundProgram
@@ -118,6 +121,30 @@ def test_costs_are_measured_within_sequences_that_are_short(folder: Path, monkey
     monkeypatch.setattr(round_timing, "_MS_EACH", 1e9)  # the most steps, however fast the machine
     more = {"rejection_sample_method": "synthetic", "synthetic_acceptance_length": 6.0}
     assert build(folder, "ngram", most=5, more=more, max_model_len=24, graph_policy="none").has_work is False
+
+
+@pytest.mark.parametrize(
+    ("told", "cost"),
+    [
+        ([9.0, 9.0, 9.0, 7.0, 5.05, 5.0], 5.0),  # two to warm up; the fourth series agrees with the third
+        ([9.0, 9.0, 5.05, 5.0], 5.0),
+        ([9.0, 9.0, *(9.0 * 0.9**number for number in range(8))], 9.0 * 0.9**7),  # none agrees: the last there may be
+    ],
+)
+def test_a_series_counts_once_another_one_has_nearly_said_so(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, told: list[float], cost: float
+) -> None:
+    core = build(folder, "ngram", most=2, max_num_seqs=1, graph_policy="none")
+    monkeypatch.setattr(round_timing, "_MS_EACH", 0.0)  # one step in a series
+    clock = cycle(told)
+
+    class Clocked(RecordingDevice):
+        def elapsed_ms(self, work: Callable[[], None]) -> float:
+            work()
+            return next(clock)
+
+    costs = round_timing.measure_round_costs(Clocked(), core.runner, core.planner, (0, 1, 2))
+    assert costs.ms == (pytest.approx((cost, cost, cost)),)
 
 
 @pytest.mark.parametrize("method", ["ngram", "witness"])
