@@ -35,7 +35,7 @@ def least(position: TokenLogprobs) -> float:
     return min(position.top_logprobs, default=math.inf)
 
 
-def gap(position: TokenLogprobs, token_id: int) -> float:
-    """Return by how much the chosen token beats ``token_id``: 0 for itself, infinite for one not among the best."""
+def gap(position: TokenLogprobs, token_id: int, *, unnamed: float = -math.inf) -> float:
+    """Return by how much the chosen token beats ``token_id``: 0 for itself; ``unnamed``: a score of one not named."""
     named = scores(position)
-    return named[position.token_id] - named[token_id] if token_id in named else math.inf
+    return named[position.token_id] - named.get(token_id, unnamed)

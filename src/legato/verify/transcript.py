@@ -14,7 +14,7 @@ from legato.flow.request import Request
 from legato.flow.sampling_params import SamplingParams
 from legato.flow.step_output import TokenLogprobs
 from legato.observability.records import StepRecord
-from legato.sampling.near_ties import NEAR_TIE, least, scale, scores, tolerance
+from legato.sampling.near_ties import NEAR_TIE, gap, least, scale, scores, tolerance
 
 _TOP_TOKENS = 8
 """Best tokens whose log-probabilities are compared at each position."""
@@ -112,7 +112,7 @@ def compare(
             num_tokens += 1
             allowed = max(tolerance(dtype, scale(one, vocab_size)), 2 * seen)
             apart = _most_apart(one, other)
-            behind = _behind(one, other.token_id)
+            behind = gap(one, other.token_id, unnamed=least(one))  # of one that is not named: at least
             detail = None
             if behind > NEAR_TIE * allowed:
                 detail = f"token {other.token_id} in place of {one.token_id}, which scores {behind:.3g} more"
@@ -133,12 +133,6 @@ def compare(
         max_logprob_difference=most,
         departure=min(departures, key=lambda found: found.record.step, default=None),
     )
-
-
-def _behind(position: TokenLogprobs, token_id: int) -> float:
-    """Return by how much the chosen token beats ``token_id``; of one that is not named, by how much at least."""
-    named = scores(position)
-    return named[position.token_id] - named.get(token_id, least(position))
 
 
 def _most_apart(one: TokenLogprobs, other: TokenLogprobs) -> float:
