@@ -1,7 +1,7 @@
 """Tiles and splits of decodes: every candidate checked and timed on a GPU. Owns the candidates and the choice."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -31,7 +31,8 @@ TILES = (
 """(keys, warps, stages)"""
 MOST_PROGRAMS = 8
 """Programs per multiprocessor that splits may lead to."""
-FIRST_CONTEXT = 384
+FIRST_CONTEXT = 1024
+"""That every candidate is timed at: what servers see."""
 FINALISTS = 5
 """Candidates that are timed at the other contexts too."""
 WORTH = 1.02
@@ -66,8 +67,14 @@ class Heads(NamedTuple):
 
 MODELS = (
     Heads("smollm2-135m", 9, 3, 64, (1, 8, 32, 64), (192, 384, 1024)),
-    Heads("llama-3.1-8b", 32, 8, 128, (1, 8, 64, 256), (192, 384, 1024, 4096)),
+    Heads("llama-3.1-8b", 32, 8, 128, (1, 8, 16, 32, 64, 256), (192, 384, 1024, 4096)),
 )
+
+
+def chosen_models(names: Collection[str], batches: Sequence[int]) -> tuple[Heads, ...]:
+    """Return the models of these names, with ``batches`` where there are any, else with their own."""
+    those = [heads for heads in MODELS if heads.model in names]
+    return tuple(heads._replace(batches=tuple(batches)) if batches else heads for heads in those)
 
 
 def decode_candidates(heads: Heads, batch: int, multiprocessors: int) -> list[Decode]:
@@ -132,9 +139,9 @@ def workspace_for(heads: Heads, device: torch.device) -> SplitWorkspace:
     return SplitWorkspace(max(heads.batches) * heads.num_heads * MAX_SPLITS, heads.head_dim, device)
 
 
-def compilations(multiprocessors: int) -> Iterator[Callable[[], object]]:
+def compilations(models: Sequence[Heads], multiprocessors: int) -> Iterator[Callable[[], object]]:
     """Yield what compiles each kernel that tuning launches."""
-    for heads in MODELS:
+    for heads in models:
         kernels = {
             (batch == 1, *tile, min(splits, 2), at_once, apart)
             for batch in heads.batches
@@ -222,9 +229,9 @@ def choose(times: Mapping[Decode, Mapping[int, float]], present: Decode) -> Deco
     return best if gain(best) > WORTH else None
 
 
-def tune_decodes(facts: DeviceFacts, device: torch.device) -> Iterator[dict[str, Any]]:
+def tune_decodes(models: Sequence[Heads], facts: DeviceFacts, device: torch.device) -> Iterator[dict[str, Any]]:
     """Yield a row for each model and batch: times, choice and errors."""
-    for heads in MODELS:
+    for heads in models:
         workspace = workspace_for(heads, device)
         errors: dict[Decode, float] = {}
         for batch in heads.batches:

@@ -1,7 +1,7 @@
 """Tune the kernels of decode steps on a GPU, and write what was found into their tables.
 
     PYTHONPATH=src python benchmarks/tune_kernels.py [--stages products,decodes,steps] [--rows 1,2,4]
-        [--output FILE.json]
+        [--models llama-3.1-8b --batches 16,32] [--output FILE.json]
 
 Products of few rows, then decodes: every candidate is checked against float32 and timed inside a CUDA graph. Then whole
 steps of random models: of the best of each, a step takes what makes it faster, and its kernels start early where that
@@ -14,7 +14,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -66,10 +66,12 @@ def print_products(rows: Iterable[Report], product: str, model: str) -> None:
             print(f"{model:<20}{product:<9}{row['key'][0]:>3} {present:8.2f} -> {chosen:8.2f} us  {form}", flush=True)
 
 
-def tune_decodes(before: Settings, facts: DeviceFacts, report: Report) -> Settings:
+def tune_decodes(
+    before: Settings, models: Sequence[decode_tuning.Heads], facts: DeviceFacts, report: Report
+) -> Settings:
     """Search tiles and splits of decodes; return the settings with those that were chosen."""
     rows = report["decodes"] = []
-    for row in decode_tuning.tune_decodes(facts, DEVICE):
+    for row in decode_tuning.tune_decodes(models, facts, DEVICE):
         rows.append(row)
         times = ", ".join(
             f"{context}: {row['present_us'][context]:.1f} -> {us:.1f}" for context, us in row["us"].items()
@@ -118,6 +120,11 @@ def write(settings: Settings, folder: Path, measured_on: str) -> None:
     early.write_text(with_constants(early.read_text(), rows))
 
 
+def numbers(listed: str) -> tuple[int, ...]:
+    """Return what stands between commas."""
+    return tuple(map(int, filter(None, listed.split(","))))
+
+
 def main() -> int:
     """Run the stages; return the process's exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -125,11 +132,13 @@ def main() -> int:
     parser.add_argument(
         "--rows", default=",".join(map(str, ROW_CLASSES)), help="of products and steps, separated by commas"
     )
+    parser.add_argument("--models", default=",".join(heads.model for heads in decode_tuning.MODELS), help="of decodes")
+    parser.add_argument("--batches", default="", help="of decodes, separated by commas; else each model's own")
     parser.add_argument("--output", type=Path, help="write everything measured to this JSON file")
     parser.add_argument("--kernels", type=Path, default=Path(__file__).parents[1] / "src/legato/kernels")
     options = parser.parse_args()
     started = time.perf_counter()
-    stages, at = options.stages.split(","), tuple(map(int, options.rows.split(",")))
+    stages, at = options.stages.split(","), numbers(options.rows)
     torch.manual_seed(0)
     torch.backends.cuda.matmul.allow_tf32 = False
     facts = open_device("auto").facts
@@ -153,8 +162,9 @@ def main() -> int:
         settings = tune_products(settings, at, report)
         finish("products")
     if "decodes" in stages:
-        compiler.compile(decode_tuning.compilations(facts.num_multiprocessors), [step_tuning.WAYS["early"]])
-        settings = tune_decodes(settings, facts, report)
+        models = decode_tuning.chosen_models(options.models.split(","), numbers(options.batches))
+        compiler.compile(decode_tuning.compilations(models, facts.num_multiprocessors), [step_tuning.WAYS["early"]])
+        settings = tune_decodes(settings, models, facts, report)
         finish("decodes")
     if "steps" in stages:
         tilings = step_tuning.finalists(report.get("products", ()))

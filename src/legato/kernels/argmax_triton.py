@@ -45,7 +45,7 @@ def _argmax_kernel(
 ) -> None:
     wait_for_the_kernel_before(EARLY)
     SHARE: tl.constexpr = (SIZE + SPLITS * BLOCK - 1) // (SPLITS * BLOCK) * BLOCK
-    split, row = tl.program_id(0), tl.program_id(1)
+    row, split = tl.program_id(0), tl.program_id(1)
     begin = split * SHARE
     index = begin + tl.arange(0, BLOCK)
     place = values + row.to(tl.int64) * row_stride + index
@@ -80,7 +80,7 @@ def argmax(values: torch.Tensor, names: torch.Tensor | None = None, out: torch.T
     splits = split_count(num_rows, size)
     workspace = shared_workspace(values.device)
     workspace.check(blocks=num_rows, splits=splits, elements=2)
-    _argmax_kernel[(splits, num_rows)](
+    _argmax_kernel[(num_rows, splits)](
         values,
         out if names is None else names,
         out,

@@ -37,8 +37,8 @@ def _log_exponential_kernel(
     EARLY: tl.constexpr,
 ) -> None:
     wait_for_the_kernel_before(EARLY)
-    row = tl.program_id(1).to(tl.int64)
-    column = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     seed = tl.load(mixed_seeds + row * seed_stride)
     position = tl.load(positions + row * position_stride)
     own_hashes = tl.load(hashes + row * hash_stride + column, mask=column < size, other=0)
@@ -54,7 +54,7 @@ def log_exponential(mixed_seeds: torch.Tensor, positions: torch.Tensor, hashes: 
     noise = torch.empty(num_reqs, size, dtype=torch.float32, device=positions.device)
     if num_reqs == 0:
         return noise
-    _log_exponential_kernel[(triton.cdiv(size, _BLOCK), num_reqs)](
+    _log_exponential_kernel[(num_reqs, triton.cdiv(size, _BLOCK))](
         mixed_seeds,
         positions,
         hashes,
