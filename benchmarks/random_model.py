@@ -20,7 +20,7 @@ from legato.runner.attention_contexts import InlineAttention
 
 NUM_LAYERS = {"smollm2-135m": 30, "llama-3.1-8b": 6}
 """As many as give no layer its weights or keys from the L2 cache."""
-CONTEXT, BLOCK_SIZE, MAX_MODEL_LEN = 256, 16, 4096
+BLOCK_SIZE, MAX_MODEL_LEN = 16, 4096
 
 
 class Timed(NamedTuple):
@@ -33,7 +33,9 @@ class Timed(NamedTuple):
 class RandomModel:
     """A model of random weights, with a cache, whose steps can be timed at any number of requests."""
 
-    def __init__(self, width: Width, facts: DeviceFacts) -> None:
+    def __init__(self, width: Width, facts: DeviceFacts, context: int = 256) -> None:
+        """``context``: tokens of each request, whole blocks of them."""
+        assert context % BLOCK_SIZE == 0
         config = config_of(
             width,
             architecture="LlamaForCausalLM",
@@ -53,7 +55,7 @@ class RandomModel:
         )
         self._backend = TritonBackend(setup)
         groups = type(self._model).layer_groups(config)
-        self._own_blocks = CONTEXT // BLOCK_SIZE
+        self._context, self._own_blocks = context, context // BLOCK_SIZE
         num_blocks = 1 + most * self._own_blocks
         self._caches = allocate(
             groups, num_blocks=num_blocks, block_size=BLOCK_SIZE, dtype=torch.bfloat16, device=DEVICE
@@ -63,13 +65,13 @@ class RandomModel:
             cache.value.normal_()
 
     def metadata(self, batch: int) -> AttentionMetadata:
-        """Return a decode of one token for each of ``batch`` requests, all of them ``CONTEXT`` tokens long."""
+        """Return a decode of one token for each of ``batch`` requests, all of them as long."""
         table = torch.zeros(batch, MAX_MODEL_LEN // BLOCK_SIZE, dtype=torch.int32, device=DEVICE)
         own = 1 + torch.arange(batch * self._own_blocks, dtype=torch.int32, device=DEVICE).view(batch, -1)
         table[:, : self._own_blocks] = own
         return AttentionMetadata(
             query_start_loc=torch.arange(batch + 1, dtype=torch.int32, device=DEVICE),
-            seq_lens=torch.full((batch,), CONTEXT, dtype=torch.int32, device=DEVICE),
+            seq_lens=torch.full((batch,), self._context, dtype=torch.int32, device=DEVICE),
             block_table=table,
             slot_mapping=own[:, -1].long() * BLOCK_SIZE + BLOCK_SIZE - 1,
             num_tokens=batch,

@@ -14,6 +14,8 @@ from legato.device.protocol import Device
 from legato.errors import BackendError
 from legato.kvcache.spec import KVSpec, MLASpec, RecurrentSpec
 
+NAMES = (*BACKENDS, "torch_sdpa+reference", "triton+flash_attn_3", "flashinfer+triton")
+"""All that are registered, and some pairs of them."""
 DECODE = Case(query_lens=(1, 1, 1, 1), seq_lens=(1, 7, 33, 64), uniform=True)
 MIXED = Case(query_lens=(1, 9, 1, 30, 4), seq_lens=(50, 9, 1, 45, 36))
 CASES: dict[str, Case] = {
@@ -146,20 +148,20 @@ def check_replayed(name: str, case: Case, device: Device, dtype: torch.dtype) ->
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("name", NAMES)
 def test_an_eager_call_equals_the_dense_oracle(name: str, case: str, device: Device) -> None:
     check_eagerly(name, CASES[case], device, DTYPES[device.facts.kind])
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_replay_on_new_data_equals_the_dense_oracle(name: str, case: str, device: Device) -> None:
     check_replayed(name, CASES[case], device, DTYPES[device.facts.kind])
 
 
 @pytest.mark.parametrize("case", ["prefill", "decode", "mixed", "window 4, mixed", "uniform width 4"])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
-@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("name", NAMES)
 def test_other_data_types_equal_the_dense_oracle_too(name: str, dtype: torch.dtype, case: str, device: Device) -> None:
     check_eagerly(name, CASES[case], device, dtype)
 
@@ -167,7 +169,7 @@ def test_other_data_types_equal_the_dense_oracle_too(name: str, dtype: torch.dty
 @pytest.mark.gpu
 @pytest.mark.parametrize("case", LONG)
 @pytest.mark.parametrize("check", [check_eagerly, check_replayed])
-@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("name", NAMES)
 def test_very_long_sequences_equal_the_dense_oracle(name: str, check: Check, case: str, device: Device) -> None:
     if device.facts.kind == "cpu":
         pytest.skip("long sequences are for GPUs")
@@ -175,7 +177,7 @@ def test_very_long_sequences_equal_the_dense_oracle(name: str, check: Check, cas
 
 
 @pytest.mark.parametrize("case", REPEATED)
-@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("name", NAMES)
 def test_the_same_batch_gives_the_same_bits_each_time(name: str, case: str, device: Device) -> None:
     """A canary holds a replay to an eager step: a kernel that races with itself makes it fail now and then."""
     backend = backend_for(name, REPEATED[case], device, DTYPES[device.facts.kind])
@@ -191,7 +193,7 @@ def test_the_same_batch_gives_the_same_bits_each_time(name: str, case: str, devi
 
 
 @pytest.mark.parametrize("case", ["mixed", "decode"])
-@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("name", NAMES)
 def test_the_cache_is_read_and_never_written(name: str, case: str, device: Device) -> None:
     dtype = DTYPES[device.facts.kind]
     backend = backend_for(name, CASES[case], device, dtype)
@@ -209,7 +211,7 @@ def supporting_setup(name: str, device: Device) -> AttentionSetup:
     return DECODE.setup(device.facts, dtype)
 
 
-@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("name", NAMES)
 def test_support_is_a_value_with_a_reason(name: str, device: Device) -> None:
     setup = supporting_setup(name, device)
     first, second = (load_backend(name).support(setup, DECODE.spec) for _ in range(2))
@@ -217,7 +219,7 @@ def test_support_is_a_value_with_a_reason(name: str, device: Device) -> None:
     assert first.reason
 
 
-@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("spec", [MLASpec(latent_dim=8, rope_dim=4), RecurrentSpec(state_elements=8)], ids=str)
 def test_a_cache_that_a_backend_cannot_read_is_refused_with_a_reason(name: str, spec: KVSpec, device: Device) -> None:
     with pytest.raises(BackendError) as caught:
@@ -225,7 +227,7 @@ def test_a_cache_that_a_backend_cannot_read_is_refused_with_a_reason(name: str, 
     assert caught.value.details
 
 
-@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("name", NAMES)
 def test_key_ints_are_named_host_integers(name: str, device: Device) -> None:
     setup = supporting_setup(name, device)
     for num_reqs, query_len, max_seq_len in [(1, 1, 1), (4, 1, 64), (3, 4, 50), (2, None, 64)]:
@@ -234,7 +236,7 @@ def test_key_ints_are_named_host_integers(name: str, device: Device) -> None:
         assert all(isinstance(key, str) and type(value) is int for key, value in ints)
 
 
-@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_backend_bears_the_name_it_is_registered_under(name: str) -> None:
     assert load_backend(name).name == name
 

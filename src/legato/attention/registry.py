@@ -4,7 +4,9 @@ Modules are imported when a backend is asked for, so that an absent kernel libra
 """
 
 from importlib import import_module
+from itertools import product
 
+from legato.attention.pair import SEPARATOR, paired
 from legato.attention.protocol import AttentionBackend
 from legato.errors import BackendError
 
@@ -30,9 +32,13 @@ ALIASES: dict[str, tuple[str, ...]] = {
 def backends_named(requested: str) -> tuple[str, ...]:
     """Return the backends that ``requested`` stands for, in upper or lower case; ``auto`` stands for all of them.
 
+    ``FIRST+SECOND`` stands for pairs: the first for uniform batches, the second for all others.
     Raises BackendError for an unknown name, listing the known ones.
     """
     name = requested.lower()
+    if name.count(SEPARATOR) == 1:
+        parts = [backends_named(part) for part in name.split(SEPARATOR)]
+        return tuple(SEPARATOR.join(pair) for pair in product(*parts))
     if name == "auto":
         return tuple(BACKENDS)
     if name in BACKENDS:
@@ -45,13 +51,16 @@ def backends_named(requested: str) -> tuple[str, ...]:
         {
             "requested": f"--attention-backend {requested}",
             "options": " | ".join(["auto", *BACKENDS]),
-            "also": f"{also}; in upper or lower case",
+            "also": f"{also}; FIRST+SECOND, for uniform and for all other batches; in upper or lower case",
         },
     )
 
 
 def load_backend(name: str) -> type[AttentionBackend]:
-    """Return the class of the backend of that name, which is one in ``BACKENDS``."""
+    """Return the class of the backend of that name: one in ``BACKENDS``, or a pair of them."""
+    if SEPARATOR in name:
+        for_uniform, for_others = map(load_backend, name.split(SEPARATOR))
+        return paired(for_uniform, for_others)
     module, _, attribute = BACKENDS[name].partition(":")
     backend: type[AttentionBackend] = getattr(import_module(module), attribute)
     return backend

@@ -69,7 +69,12 @@ class EngineOptions:
     overlap: bool | None = option(
         None, "Launch each step before the tokens of the last one are read; unset: on a GPU only.", panel=BATCHING
     )
-    attention_backend: str = option("auto", "Attention backend; see 'legato inspect backends'.", panel=GRAPHS)
+    attention_backend: str = option(
+        "auto",
+        "Attention backend, or two: one for decodes and one for the rest, as triton+flash_attn_3; "
+        "see 'legato inspect backends'.",
+        panel=GRAPHS,
+    )
     graph_policy: str | None = option(
         None,
         "Which steps become graphs.",

@@ -28,10 +28,10 @@ def graph_report(options: EngineOptions) -> dict[str, Any]:
 
 
 def backend_report(options: EngineOptions) -> list[dict[str, Any]]:
-    """Return every registered backend with its level for this model and device, or why it cannot serve."""
+    """Return every registered backend and the chosen one, with their levels for this model, or why they have none."""
     resolved = resolve(options)
     entries = []
-    for name in BACKENDS:
+    for name in dict.fromkeys([*BACKENDS, resolved.backend.name]):
         try:
             support = model_support(load_backend(name), resolved.attention, resolved.layer_groups)
             level, reason = support.level.name, support.reason

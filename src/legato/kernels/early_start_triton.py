@@ -32,6 +32,20 @@ def wait_for_the_kernel_before(EARLY: tl.constexpr) -> None:
         gdc_wait()
 
 
+@triton.jit
+def wait_before_the_next_starts(EARLY: tl.constexpr) -> None:
+    """The same, but let the next kernel start only when all that this one waits for is there.
+
+    For a kernel whose next one has few programs: started while a product still holds most multiprocessors, they would
+    crowd on the others. On an H200 a step of SmolLM2 135M, whose attention comes after rotation, takes from 1 to 6 %
+    less time so up to 8 rows and 1 % more at 64. Of wider models, attention takes so much shared memory that its
+    programs cannot crowd.
+    """
+    if EARLY:
+        gdc_wait()
+        gdc_launch_dependents()
+
+
 def early_start(num_rows: int, width: int | None = None) -> dict[str, bool]:
     """Return the launch options of a kernel with the parameter ``EARLY``, in a step of ``num_rows``.
 

@@ -7,6 +7,10 @@ DECODES: dict[tuple[int, int], tuple[int, int, int, int, bool, bool]] = {
     (64, 4): (128, 4, 2, 16, True, False),
     (64, 128): (64, 4, 3, 1, True, True),
     (64, 256): (128, 4, 3, 1, True, False),
+    (128, 32): (64, 4, 5, 4, True, False),
+    (128, 64): (64, 4, 5, 2, True, False),
+    (128, 128): (64, 4, 5, 1, True, True),
+    (128, 256): (64, 4, 3, 1, True, True),
     (128, 512): (64, 4, 2, 1, True, False),
     (128, 2048): (64, 4, 2, 1, True, False),
 }

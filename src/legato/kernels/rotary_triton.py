@@ -8,10 +8,16 @@ import torch
 import triton
 import triton.language as tl
 
-from legato.kernels.early_start_triton import early_start, wait_for_the_kernel_before
+from legato.kernels.early_start_triton import (
+    NARROW,
+    early_start,
+    wait_before_the_next_starts,
+    wait_for_the_kernel_before,
+)
 from legato.kernels.rotary import Rotation
 
 _BLOCK_HEADS = 8
+_MOST_TOKENS_TO_HOLD = 8
 _NUM_WARPS = 4
 
 
@@ -90,9 +96,13 @@ def _rotate_and_store_kernel(
     BLOCK_REST: tl.constexpr,
     BLOCK_DIM: tl.constexpr,
     NORMALISE: tl.constexpr,
+    HOLD_NEXT: tl.constexpr,
     EARLY: tl.constexpr,
 ) -> None:
-    wait_for_the_kernel_before(EARLY)
+    if HOLD_NEXT:
+        wait_before_the_next_starts(EARLY)
+    else:
+        wait_for_the_kernel_before(EARLY)
     token = tl.program_id(0).to(tl.int64)
     group = tl.program_id(1)
     slot = tl.load(slot_mapping + token)  # asked for first: addresses of the cache wait for it
@@ -180,6 +190,7 @@ def rotate_and_store(
         BLOCK_REST=triton.next_power_of_2(rest) if rest else 0,
         BLOCK_DIM=triton.next_power_of_2(head_dim),
         NORMALISE=norm is not None,
+        HOLD_NEXT=num_heads * head_dim <= NARROW and num_tokens <= _MOST_TOKENS_TO_HOLD,
         **early_start(num_tokens, num_heads * head_dim),
         num_warps=_NUM_WARPS,
     )

@@ -43,6 +43,13 @@ def test_every_backend_is_reported_with_a_level_and_a_reason(folder: Path) -> No
     assert all(entry["level"] != "unavailable" for entry in report if entry["selected"])
 
 
+def test_a_pair_of_backends_is_reported_behind_those_it_is_made_of(folder: Path) -> None:
+    *registered, pair = backend_report(options(folder, attention_backend="torch_sdpa+reference"))
+    assert [entry["name"] for entry in registered] == list(BACKENDS)
+    assert not any(entry["selected"] for entry in registered)
+    assert (pair["name"], pair["level"], pair["selected"]) == ("torch_sdpa+reference", "ALWAYS", True)
+
+
 def test_decodes_are_planned_on_a_full_graph(folder: Path) -> None:
     plan = plan_report(options(folder), query_lens=[1, 1, 1])
     assert (plan["mode"], plan["num_reqs"], plan["num_reqs_padded"]) == ("full", 3, 4)
