@@ -9,7 +9,6 @@ memory. ``--decode`` is one of the table's (``kernels/paged_attention_measured.p
 0 or 1 for each of its two switches. The present one is always measured.
 """
 
-
 import argparse
 import json
 from collections.abc import Iterator, Sequence
