@@ -84,13 +84,15 @@ def measure_loop(
     engine: SteppedEngine, workload: LoopWorkload, report: Callable[[int, str], None] = lambda *_: None
 ) -> ThroughputRow:
     """Warm one engine up, then measure it; ``report`` is told (how many measured ones have ended, "")."""
-    prompts = fresh_prompts(workload.seed, workload.vocab_size, workload.input_len)
+    prompts = _prompts(workload, "")
     warmup, asked = (_drawn(prompts, n, workload.output_len) for n in (workload.warmup_requests, workload.num_requests))
     loop = RequestLoop(engine)
     loop.run(warmup, workload.concurrency, lambda *_: None)
     before, started = engine.counts(), time.perf_counter()
     requests = loop.run(asked, workload.concurrency, report)
     seconds = time.perf_counter() - started
+    after = engine.counts()
+    assert before is None or after is None or after.prefix_hits == before.prefix_hits, "a prompt was computed before"
     num_output = sum(len(request.token_ids) for request in requests)
     num_input = workload.num_requests * workload.input_len
     assert num_output == workload.num_requests * workload.output_len, "a request ended early"
@@ -107,15 +109,21 @@ def measure_loop(
         requests_per_s=workload.num_requests / seconds,
         ttft_ms=Latencies.of([request.first - request.added for request in requests]),
         tpot_ms=Latencies.of([request.seconds_per_token for request in requests]),
-        shares=shares_between(before, engine.counts(), num_input + num_output - len(requests), seconds),
+        shares=shares_between(before, after, num_input + num_output - len(requests), seconds),
     )
 
 
 def run_once(engine: SteppedEngine, workload: LoopWorkload) -> None:
     """Run as many requests as run at once, without measuring them: for a profile, which would slow a measurement."""
-    prompts = fresh_prompts(workload.seed + 1, workload.vocab_size, workload.input_len)
+    prompts = _prompts(workload, "profile")
     asked = _drawn(prompts, workload.concurrency, workload.output_len)
     RequestLoop(engine, name="profile").run(asked, workload.concurrency, lambda *_: None)
+
+
+def _prompts(workload: LoopWorkload, purpose: str) -> Iterator[tuple[int, ...]]:
+    """Yield prompts unlike those of other loops: one engine serves several, and may keep what it has computed."""
+    seed = f"{workload.seed} {workload.case} {purpose}"
+    return fresh_prompts(seed, workload.vocab_size, workload.input_len)
 
 
 def _drawn(prompts: Iterator[tuple[int, ...]], count: int, output_len: int) -> list[Asked]:

@@ -96,6 +96,8 @@ class StepCounts:
     """Tokens computed only to fill a graph."""
     waited_s: float = 0.0
     """Seconds that the host waited for the device."""
+    prefix_hits: int = 0
+    """Tokens of prompts that a prefix cache had."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -112,7 +112,12 @@ class LegatoContestant:
     def counts(self) -> StepCounts:
         """Return the engine's own counts."""
         stats = self.core.stats()
-        return StepCounts(steps=stats.graph_steps, padding_tokens=stats.graph_padding_tokens, waited_s=self._waited_s())
+        return StepCounts(
+            steps=stats.graph_steps,
+            padding_tokens=stats.graph_padding_tokens,
+            waited_s=self._waited_s(),
+            prefix_hits=stats.prefix_cache_hits,
+        )
 
     def drafts(self) -> DraftCounts:
         """Return the engine's own counts."""

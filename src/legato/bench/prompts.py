@@ -4,7 +4,7 @@ import random
 from collections.abc import Iterator
 
 
-def fresh_prompts(seed: int, vocab_size: int, length: int) -> Iterator[tuple[int, ...]]:
+def fresh_prompts(seed: int | str, vocab_size: int, length: int) -> Iterator[tuple[int, ...]]:
     """Yield random prompts of ``length`` token ids, the same ones for the same seed."""
     generator = random.Random(seed)
     while True:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from legato.bench import closed_loop, request_loop
-from legato.bench.closed_loop import Latencies, LoopWorkload, measure_loop
+from legato.bench.closed_loop import Latencies, LoopWorkload, measure_loop, run_once
 from legato.bench.contestant import DraftCounts, NewTokens, StepCounts
 from legato.bench.subject import Subject
 
@@ -22,6 +22,7 @@ class Ticking:
         self.now = 0.0
         self.left: dict[str, int] = {}
         self.prompts: list[tuple[int, ...]] = []
+        self.hits = 0
         self.most = 0
         self.steps = 0
         self.silent_steps = silent_steps
@@ -32,6 +33,7 @@ class Ticking:
     def add(self, request_id: str, prompt: tuple[int, ...], output_len: int, end_token_ids: frozenset[int]) -> None:
         assert request_id not in self.left
         assert not end_token_ids, "outputs are of fixed lengths"
+        self.hits += len(prompt) * (prompt in self.prompts)
         self.prompts.append(prompt)
         self.left[request_id] = output_len
 
@@ -52,6 +54,7 @@ class Ticking:
             steps={"target eager": eager, "target full": self.steps - eager},
             padding_tokens=3 * self.steps,
             waited_s=self.now * 0.75,
+            prefix_hits=self.hits,
         )
 
     def drafts(self) -> DraftCounts:
@@ -68,8 +71,8 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Ticking:
 
 def workload(**changes: object) -> LoopWorkload:
     values: dict[str, object] = {"num_requests": 6, "concurrency": 2, "input_len": 8, "output_len": 5}
-    values |= {"warmup_requests": 4}
-    return LoopWorkload(case="closed-2", vocab_size=100, **(values | changes))  # type: ignore[arg-type]
+    values |= {"warmup_requests": 4, "case": "closed-2"}
+    return LoopWorkload(vocab_size=100, **(values | changes))  # type: ignore[arg-type]
 
 
 def test_as_many_requests_as_asked_for_run_at_once_until_the_last_ones(engine: Ticking) -> None:
@@ -95,6 +98,19 @@ def test_time_to_first_token_and_time_per_token_are_those_of_a_request(engine: T
 def test_no_prompt_comes_twice(engine: Ticking) -> None:
     measure_loop(engine, workload())
     assert len(engine.prompts) == len(set(engine.prompts)) == 10
+
+
+def test_loops_over_one_engine_share_no_prompt(engine: Ticking) -> None:
+    for concurrency in (2, 1):
+        measure_loop(engine, workload(case=f"closed-{concurrency}", concurrency=concurrency))
+    run_once(engine, workload())
+    assert len(engine.prompts) == len(set(engine.prompts)) == 22
+
+
+def test_a_loop_whose_prompts_were_computed_before_is_not_measured(engine: Ticking) -> None:
+    measure_loop(engine, workload())
+    with pytest.raises(AssertionError, match="computed before"):
+        measure_loop(engine, workload())
 
 
 def test_shares_are_those_of_the_measured_steps(engine: Ticking) -> None:
