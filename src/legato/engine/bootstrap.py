@@ -40,6 +40,7 @@ from legato.runner.model_runner import ModelRunner
 from legato.runner.serving_graphs import ServingGraphs
 from legato.runner.step_program import CausalModel, StepProgram
 from legato.sampling.state import SamplingState
+from legato.scheduler.graph_fit import GraphFit
 from legato.scheduler.scheduler import Scheduler
 
 
@@ -86,6 +87,7 @@ def build_engine(
         config.cache,
         resolved.layer_groups,
         None if config.speculative is None else config.speculative.num_speculative_tokens,
+        GraphFit(sizes=graphs.catalog.mixed_sizes),
     )
     runner = ModelRunner(resolved.device, program, graphs, log, trace)
     scheduler.chooser = draft_chooser(config.speculative, resolved.device, runner, planner, show)

@@ -39,6 +39,11 @@ class Catalog:
     dispatched: dict[BatchShape, Dispatched] = field(default_factory=dict, init=False, repr=False, compare=False)
     """What uniform batches were given, of which there are few shapes; a catalog with other keys begins anew."""
 
+    @property
+    def mixed_sizes(self) -> tuple[int, ...]:
+        """Tokens that graphs for any mix of requests are captured at, ascending; empty where mixes run eagerly."""
+        return tuple(sorted({key.num_tokens for key in self.keys if key.query_len is None}))
+
     def without(self, key: GraphKey, reason: Reason) -> "Catalog":
         """Return the catalog with one key dropped."""
         keys = tuple(other for other in self.keys if other != key)

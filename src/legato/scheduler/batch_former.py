@@ -1,7 +1,8 @@
 """Who is in the next step. Owns the order of service and what becomes of those that find no room.
 
 Each step serves running requests first, decodes before prefills, then admits waiting ones, all under one budget of
-tokens. Service is strictly in order: a waiting request that finds too few blocks is not overtaken, so none starves.
+tokens; the last prefill is cut where the step then fits a graph better. Service is strictly in order: a waiting request
+that finds too few blocks is not overtaken, so none starves.
 When a decode finds no block, the running request that is last in order loses its blocks and row, and is computed again
 later. The first in order is never the victim, so some request always ends and the others' turn comes.
 """
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 
 from legato.kvcache.manager import KVCacheManager
 from legato.scheduler.batch_draft import BatchDraft
+from legato.scheduler.graph_fit import GraphFit
 from legato.scheduler.request_queues import RequestQueues
 from legato.scheduler.request_state import RequestState
 
@@ -17,10 +19,13 @@ from legato.scheduler.request_state import RequestState
 class BatchFormer:
     """Takes requests of ``queues`` into steps of so many tokens at most, with the blocks that they need."""
 
-    def __init__(self, queues: RequestQueues, cache: KVCacheManager, max_num_batched_tokens: int) -> None:
+    def __init__(
+        self, queues: RequestQueues, cache: KVCacheManager, max_num_batched_tokens: int, fit: GraphFit
+    ) -> None:
         self._queues = queues
         self._cache = cache
         self._max_num_batched_tokens = max_num_batched_tokens
+        self._fit = fit
 
     def form(self, running: Sequence[RequestState], num_drafts: int | None) -> BatchDraft:
         """Return the step of those ``running`` that go on, and of waiting ones; it may be empty.
@@ -35,6 +40,9 @@ class BatchFormer:
         if all_found_room:
             # Otherwise the blocks just freed belong to those still running, not to who lost them.
             self._admit_waiting(draft)
+        excess = self._fit.excess(draft.num_tokens)
+        if excess:
+            draft.leave_to_the_next(excess)
         return draft
 
     def _continue_decodes(self, running: Sequence[RequestState], draft: BatchDraft, *, may_preempt: bool) -> bool:

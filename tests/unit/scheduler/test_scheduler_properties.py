@@ -9,6 +9,7 @@ from simulated_device import VOCAB_SIZE, request
 from simulated_engine import SimulatedEngine
 
 from legato.errors import RequestError
+from legato.scheduler.graph_fit import GraphFit
 
 MAX_MODEL_LEN = 26
 
@@ -37,6 +38,16 @@ def requests(draw, request_id="", group=None):
     )
 
 
+fits = st.one_of(
+    st.none(),
+    st.builds(
+        lambda sizes, padding: GraphFit(sizes=tuple(sorted(sizes)), least_tokens=1, most_padding=padding),
+        st.sets(st.integers(1, 30), min_size=1, max_size=5),
+        st.integers(0, 2),
+    ),
+)
+
+
 @st.composite
 def engines(draw):
     """Pools from slightly too small for one sequence to enough for two or three."""
@@ -56,6 +67,7 @@ def engines(draw):
         max_queue=12,
         overlap=draw(st.booleans()),
         num_drafts=num_drafts,
+        fit=draw(fits),
     )
 
 
