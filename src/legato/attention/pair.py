@@ -28,7 +28,8 @@ class BackendPair:
     for_others: ClassVar[type[AttentionBackend]]
 
     def __init__(self, setup: AttentionSetup) -> None:
-        self._uniform = self.for_uniform(setup)
+        self.uniform = self.for_uniform(setup)
+        """The first, by itself."""
         self._others = self.for_others(setup)
 
     @classmethod
@@ -51,8 +52,8 @@ class BackendPair:
 
     def compile_kernels(self, widths: tuple[int, ...], progress: CompileProgress) -> None:
         """Compile what either backend compiles; the second serves no uniform batch."""
-        if isinstance(self._uniform, CompilingBackend):
-            self._uniform.compile_kernels(widths, progress)
+        if isinstance(self.uniform, CompilingBackend):
+            self.uniform.compile_kernels(widths, progress)
         if isinstance(self._others, CompilingBackend):
             self._others.compile_kernels((), progress)
 
@@ -79,7 +80,7 @@ class BackendPair:
         self._serving(metadata.query_len).forward(layer, query, cache, metadata, out)
 
     def _serving(self, query_len: int | None) -> AttentionBackend:
-        return self._others if query_len is None else self._uniform
+        return self._others if query_len is None else self.uniform
 
 
 def paired(for_uniform: type[AttentionBackend], for_others: type[AttentionBackend]) -> type[BackendPair]:

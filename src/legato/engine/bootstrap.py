@@ -6,6 +6,7 @@ import torch
 from rich.console import Console
 
 from legato.attention.compilation import CompilingBackend
+from legato.attention.pair import BackendPair
 from legato.attention.protocol import AttentionBackend
 from legato.config.options import EngineOptions
 from legato.engine.compiling import compiled, piece_compiler
@@ -149,11 +150,18 @@ def _build_backend(resolved: Resolved, show: BuildProgress) -> AttentionBackend:
 
 
 def _compile_kernels(resolved: Resolved, program: StepProgram, show: BuildProgress) -> None:
-    """Compile Triton's kernels together; not where others would run over what those have left out."""
-    if program.backend.name == "triton" and resolved.config.compile == "none":
+    """Compile Triton's kernels together; not where others would run over what those have left out.
+
+    Of a pair of backends the first serves these steps alone: prompts' kernels are the second one's.
+    """
+    backend = program.backend
+    alone = backend.uniform if isinstance(backend, BackendPair) else backend
+    if alone.name == "triton" and resolved.config.compile == "none":
         with show.counting("compiling kernels") as progress:
+            program.backend = alone
             graphs = first_graphs(resolved, program)
             compile_kernels(resolved.device, program, graphs, largest_step(resolved), progress)
+            program.backend = backend
 
 
 def _build_program(

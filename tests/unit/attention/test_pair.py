@@ -91,7 +91,7 @@ def test_only_the_backend_that_plans_is_told_of_its_batches() -> None:
     assert isinstance(pair, PlanningBackend)
     assert not pair.plans(1) and pair.plans(None)
     pair.prepare(batch(None))
-    assert (pair._uniform.asked, pair._others.asked) == ([], [batch(None)])
+    assert (pair.uniform.asked, pair._others.asked) == ([], [batch(None)])
     other = paired(Planned, Uniform)(None)
     assert other.plans(1) and not other.plans(None)
 
@@ -100,7 +100,7 @@ def test_the_second_backend_compiles_nothing_for_uniform_batches() -> None:
     pair = paired(Planned, Planned)(None)
     assert isinstance(pair, CompilingBackend)
     pair.compile_kernels((1, 4), lambda *_: None)
-    assert (pair._uniform.asked, pair._others.asked) == ([(1, 4)], [()])
+    assert (pair.uniform.asked, pair._others.asked) == ([(1, 4)], [()])
 
 
 def test_names_of_pairs_may_be_aliases_and_are_those_of_two_backends() -> None:

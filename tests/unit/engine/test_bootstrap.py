@@ -5,6 +5,9 @@ import pytest
 from rich.console import Console
 from tiny_engine import build, options, request, tokens, write_config
 
+from legato.attention.backends.torch_sdpa import TorchSdpaBackend
+from legato.attention.registry import BACKENDS
+from legato.engine import bootstrap
 from legato.engine.bootstrap import build_engine
 from legato.errors import ConfigError, GraphPolicyError, ModelError
 from legato.models.registry import MODELS
@@ -43,6 +46,25 @@ def test_strict_mode_raises_with_every_graph_that_cannot_serve(folder: Path, mon
     with pytest.raises(GraphPolicyError, match="4 graphs were required") as caught:
         build(folder, graph_sizes=(1,), graph_strict=True)
     assert len(caught.value.details) == 5, "four keys and the way out"
+
+
+class NamedTriton(TorchSdpaBackend):
+    name = "triton"
+
+
+@pytest.mark.parametrize(
+    ("backend", "compiled_with"),
+    [("triton", ["triton"]), ("triton+reference", ["triton"]), ("torch_sdpa", []), ("torch_sdpa+triton", [])],
+)
+def test_tritons_kernels_are_compiled_in_steps_that_it_serves_alone(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, backend: str, compiled_with: list[str]
+) -> None:
+    seen: list[str] = []
+    monkeypatch.setitem(BACKENDS, "triton", f"{__name__}:NamedTriton")
+    monkeypatch.setattr(bootstrap, "compile_kernels", lambda _, program, *__: seen.append(program.backend.name))
+    core = build(folder, attention_backend=backend, graph_sizes=(1,))
+    assert seen == compiled_with
+    assert core.runner.program.backend.name == core.config.attention_backend == backend
 
 
 def test_the_same_seed_gives_the_same_dummy_model(folder: Path) -> None:
