@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from drafter_cases import CASES
 from tiny_engine import build, request, tokens, write_config
 
 from legato.attention.compilation import CompilingBackend
@@ -122,3 +123,12 @@ def test_an_engine_over_a_pair_gives_the_tokens_of_one_backend_and_keeps_its_ful
     assert tokens(engine, REQUESTS) == tokens(build(folder, attention_backend="reference"), REQUESTS)
     modes = {record.mode for record in engine.step_log.recent}
     assert ("full" in modes) == (policy != "none")
+
+
+@pytest.mark.parametrize("policy", ["full_and_piecewise", "piecewise"])
+def test_rounds_of_a_drafter_over_a_pair_give_the_tokens_of_plain_decoding(tmp_path: Path, policy: str) -> None:
+    target = CASES["eagle3"].write_target(tmp_path)
+    room = {"kv_cache_memory_bytes": 4_000_000, "attention_backend": "torch_sdpa+reference", "graph_policy": policy}
+    drafted = build(target, speculative_config=CASES["eagle3"].typed(tmp_path, 3), graph_sizes=(8, 32), **room)
+    assert drafted.graph_report()["dropped"] == []
+    assert tokens(drafted, REQUESTS) == tokens(build(target, **room), REQUESTS)
