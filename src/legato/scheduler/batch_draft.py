@@ -10,18 +10,12 @@ class BatchDraft:
 
     def __init__(self, max_num_batched_tokens: int, num_drafts: int | None = None) -> None:
         """``num_drafts``: drafts of each decode; None: there is no drafter."""
-        self._max_num_batched_tokens = max_num_batched_tokens
         self.num_tokens_left = max_num_batched_tokens
         self.num_drafts = num_drafts
         self.states: list[RequestState] = []
         self._requests: list[ScheduledRequest] = []
         self._admissions: list[Admission] = []
         self._block_appends: list[BlockAppend] = []
-
-    @property
-    def num_tokens(self) -> int:
-        """Tokens that are fed so far."""
-        return self._max_num_batched_tokens - self.num_tokens_left
 
     def leave_to_the_next(self, num_tokens: int) -> None:
         """Feed the request that was fed last so many tokens less, and nobody more; a prefill must have more than them.

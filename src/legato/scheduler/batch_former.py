@@ -40,7 +40,7 @@ class BatchFormer:
         if all_found_room:
             # Otherwise the blocks just freed belong to those still running, not to who lost them.
             self._admit_waiting(draft)
-        excess = self._fit.excess(draft.num_tokens)
+        excess = self._fit.excess(self._max_num_batched_tokens - draft.num_tokens_left)
         if excess:
             draft.leave_to_the_next(excess)
         return draft

@@ -25,3 +25,7 @@ class GraphFit:
         if below < self.least_tokens or above - num_tokens <= self.most_padding:
             return 0
         return num_tokens - below
+
+
+ANY_SIZE = GraphFit()
+"""Of engines whose mixes are on no graph."""

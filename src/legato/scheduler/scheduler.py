@@ -30,7 +30,7 @@ from legato.scheduler.acceptance_counts import AcceptanceCounts
 from legato.scheduler.batch_former import BatchFormer
 from legato.scheduler.commit import apply_result
 from legato.scheduler.draft_chooser import DraftChooser
-from legato.scheduler.graph_fit import GraphFit
+from legato.scheduler.graph_fit import ANY_SIZE, GraphFit
 from legato.scheduler.limits import check_request
 from legato.scheduler.request_queues import RequestQueues
 from legato.scheduler.request_state import RequestState
@@ -59,11 +59,11 @@ class Scheduler:
         cache: CacheConfig,
         layer_groups: Sequence[LayerGroup],
         num_drafts: int | None = None,
-        fit: GraphFit | None = None,
+        fit: GraphFit = ANY_SIZE,
     ) -> None:
         """``num_drafts``: most drafts that a drafter makes for each decode; None: there is no drafter.
 
-        ``fit``: the graphs that steps should fit; None: any size is as good.
+        ``fit``: the graphs that steps should fit.
         """
         self._config = config
         self.num_drafts = num_drafts
@@ -76,7 +76,7 @@ class Scheduler:
         self._order_key = order_key(config.policy)
         self._requests: dict[str, RequestState] = {}
         self._queues = RequestQueues(config.max_num_seqs, self._cache)
-        self._former = BatchFormer(self._queues, self._cache, config.max_num_batched_tokens, fit or GraphFit())
+        self._former = BatchFormer(self._queues, self._cache, config.max_num_batched_tokens, fit)
         self._in_flight: deque[_Formed] = deque()
         self._step = 0
         self._num_added = 0

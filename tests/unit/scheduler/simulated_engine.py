@@ -14,7 +14,7 @@ from legato.flow.request_update import FinishReason, RequestUpdate
 from legato.flow.scheduled_batch import ScheduledBatch
 from legato.flow.step_output import StepOutput
 from legato.kvcache.spec import FullAttentionSpec, LayerGroup
-from legato.scheduler.graph_fit import GraphFit
+from legato.scheduler.graph_fit import ANY_SIZE, GraphFit
 from legato.scheduler.scheduler import Scheduler
 
 FULL_ATTENTION = LayerGroup(name="full", layers=(0, 1), spec=FullAttentionSpec(num_kv_heads=1, head_dim=4))
@@ -35,7 +35,7 @@ class SimulatedEngine:
         layer_groups: Sequence[LayerGroup] = (FULL_ATTENTION,),
         overlap: bool = False,
         num_drafts: int | None = None,
-        fit: GraphFit | None = None,
+        fit: GraphFit = ANY_SIZE,
     ) -> None:
         self.max_model_len = max_model_len
         self.overlap = overlap

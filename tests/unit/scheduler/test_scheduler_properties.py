@@ -9,7 +9,7 @@ from simulated_device import VOCAB_SIZE, request
 from simulated_engine import SimulatedEngine
 
 from legato.errors import RequestError
-from legato.scheduler.graph_fit import GraphFit
+from legato.scheduler.graph_fit import ANY_SIZE, GraphFit
 
 MAX_MODEL_LEN = 26
 
@@ -39,7 +39,7 @@ def requests(draw, request_id="", group=None):
 
 
 fits = st.one_of(
-    st.none(),
+    st.just(ANY_SIZE),
     st.builds(
         lambda sizes, padding: GraphFit(sizes=tuple(sorted(sizes)), least_tokens=1, most_padding=padding),
         st.sets(st.integers(1, 30), min_size=1, max_size=5),
