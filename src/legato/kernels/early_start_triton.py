@@ -38,8 +38,8 @@ def wait_before_the_next_starts(EARLY: tl.constexpr) -> None:
 
     For a kernel whose next one has few programs: started while a product still holds most multiprocessors, they would
     crowd on the others. On an H200 a step of SmolLM2 135M, whose attention comes after rotation, takes from 1 to 6 %
-    less time so up to 8 rows and 1 % more at 64. Of wider models, attention takes so much shared memory that its
-    programs cannot crowd.
+    less time so up to 8 rows and 1 % more at 64. Where attention of wider models has few programs, each takes so much
+    shared memory that they cannot crowd.
     """
     if EARLY:
         gdc_wait()
