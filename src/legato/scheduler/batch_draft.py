@@ -10,12 +10,22 @@ class BatchDraft:
 
     def __init__(self, max_num_batched_tokens: int, num_drafts: int | None = None) -> None:
         """``num_drafts``: drafts of each decode; None: there is no drafter."""
-        self.num_tokens_left = max_num_batched_tokens
+        self.num_tokens_left = self._most_tokens = max_num_batched_tokens
         self.num_drafts = num_drafts
         self.states: list[RequestState] = []
         self._requests: list[ScheduledRequest] = []
         self._admissions: list[Admission] = []
         self._block_appends: list[BlockAppend] = []
+
+    @property
+    def num_tokens(self) -> int:
+        """How many tokens the step has so far."""
+        return self._most_tokens - self.num_tokens_left
+
+    def limit(self, num_tokens: int) -> None:
+        """Let the step have so many tokens at most, those that it has so far among them."""
+        self.num_tokens_left = num_tokens - self.num_tokens
+        self._most_tokens = num_tokens
 
     def leave_to_the_next(self, num_tokens: int) -> None:
         """Feed the request that was fed last so many tokens less, and nobody more; a prefill must have more than them.
@@ -29,7 +39,8 @@ class BatchDraft:
         self.states.pop()
         state.num_computed_tokens = last.num_computed_tokens
         state.num_pending_tokens -= last.samples
-        self.num_tokens_left = last.query_len - num_tokens
+        self.limit(self.num_tokens - num_tokens)
+        self.num_tokens_left += last.query_len
         self.feed(state)
 
     def feed(self, state: RequestState) -> None:

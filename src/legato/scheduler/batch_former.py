@@ -1,16 +1,18 @@
 """Who is in the next step. Owns the order of service and what becomes of those that find no room.
 
 Each step serves running requests first, decodes before prefills, then admits waiting ones, all under one budget of
-tokens; the last prefill is cut where the step then fits a graph better. Service is strictly in order: a waiting request
-that finds too few blocks is not overtaken, so none starves.
+tokens; it has fewer where it then fits a graph better, or where first tokens come earlier so. Service is strictly in
+order: a waiting request that finds too few blocks is not overtaken, so none starves.
 When a decode finds no block, the running request that is last in order loses its blocks and row, and is computed again
 later. The first in order is never the victim, so some request always ends and the others' turn comes.
 """
 
 from collections.abc import Sequence
+from itertools import chain, islice
 
 from legato.kvcache.manager import KVCacheManager
 from legato.scheduler.batch_draft import BatchDraft
+from legato.scheduler.divided_prompts import tokens_of_the_first_step
 from legato.scheduler.graph_fit import GraphFit
 from legato.scheduler.request_queues import RequestQueues
 from legato.scheduler.request_state import RequestState
@@ -36,11 +38,12 @@ class BatchFormer:
         # A request that ends with the step in flight gives its blocks back at the commit: no need to take another's.
         may_preempt = len(running) == len(self._queues.running)
         all_found_room = self._continue_decodes(running, draft, may_preempt=may_preempt)
+        self._divide_prompts(running, draft)
         self._continue_prefills(running, draft)
         if all_found_room:
             # Otherwise the blocks just freed belong to those still running, not to who lost them.
             self._admit_waiting(draft)
-        excess = self._fit.excess(self._max_num_batched_tokens - draft.num_tokens_left)
+        excess = self._fit.excess(draft.num_tokens)
         if excess:
             draft.leave_to_the_next(excess)
         return draft
@@ -73,13 +76,30 @@ class BatchFormer:
             draft.feed(state)
         return all_found_room
 
+    def _divide_prompts(self, running: Sequence[RequestState], draft: BatchDraft) -> None:
+        """End the step with a prompt where two steps are needed for all of them, and first tokens come earlier so.
+
+        Not where most requests decode: those end meanwhile, and the prompts that follow them fill this step. A waiting
+        prompt counts whole; what the cache has of it is found when it is admitted.
+        """
+        queues, num_decodes = self._queues, len(draft.states)
+        num_admitted = min(len(queues.waiting), queues.rows.num_free)
+        if len(running) - num_decodes + num_admitted < max(num_decodes, 2):
+            return
+        room = draft.num_tokens_left
+        prompts = chain(filter(_is_prefilling, running), islice(queues.waiting, num_admitted))
+        num_left = [state.num_tokens - state.num_computed_tokens for state in prompts]
+        num_tokens = tokens_of_the_first_step(num_left, room, 1 + (draft.num_drafts or 0))
+        if num_tokens is not None:
+            draft.limit(min(self._fit.size_of(draft.num_tokens + num_tokens), self._max_num_batched_tokens))
+
     def _continue_prefills(self, running: Sequence[RequestState], draft: BatchDraft) -> None:
         if len(draft.states) == len(running):
             return  # all of them decode, and are in the draft
         for state in running:
             if draft.num_tokens_left == 0:
                 return
-            if state.row >= 0 and not state.is_decoding:
+            if _is_prefilling(state):
                 draft.feed(state)
 
     def _admit_waiting(self, draft: BatchDraft) -> None:
@@ -111,3 +131,8 @@ class BatchFormer:
             if victim is state:
                 return False
         return True
+
+
+def _is_prefilling(state: RequestState) -> bool:
+    """Return whether a request that ran has tokens to compute; one that was preempted just now waits."""
+    return state.row >= 0 and not state.is_decoding

@@ -1,4 +1,4 @@
-"""Cutting a step to the graph below its size. Owns when padding costs more than what is left to the next step. Pure."""
+"""The sizes of graphs that steps should have. Owns when padding costs more than what is left to the next step. Pure."""
 
 from bisect import bisect_left
 from dataclasses import dataclass
@@ -15,6 +15,11 @@ class GraphFit:
     most_padding: int = 128
     """Tokens that are computed for nothing rather than cut. On an H200 so many take 3 ms of Llama 3.1 8B, and the few
     tokens that a cut leaves over, 1 ms more in a step of decodes."""
+
+    def size_of(self, num_tokens: int) -> int:
+        """Return how many tokens the graph that serves so many has room for; ``num_tokens`` where no graph does."""
+        place = bisect_left(self.sizes, num_tokens)
+        return num_tokens if place == len(self.sizes) else self.sizes[place]
 
     def excess(self, num_tokens: int) -> int:
         """Return how many of a step's tokens are better left to the next step: those beyond the graph below, or 0."""
