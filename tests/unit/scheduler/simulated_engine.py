@@ -97,6 +97,10 @@ class SimulatedEngine:
             self.commit()
         return [batch for batch in batches if batch is not None]
 
+    def run_widths(self) -> list[list[tuple[str, int]]]:
+        """Step until nothing is left; return what each step fed of each request."""
+        return [[(one.request_id, one.query_len) for one in batch.requests] for batch in self.run()]
+
     def output(self, request_id: str) -> tuple[int, ...]:
         return tuple(token_id for update in self.updates[request_id] for token_id in update.token_ids)
 

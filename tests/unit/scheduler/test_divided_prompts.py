@@ -56,14 +56,10 @@ def test_no_other_end_of_a_prompt_spares_more(num_left: list[int], room: int) ->
         assert waited(num_left, first) == min(waited(num_left, way) for way in (*ways, room))
 
 
-def widths(engine: SimulatedEngine) -> list[list[tuple[str, int]]]:
-    return [[(one.request_id, one.query_len) for one in batch.requests] for batch in engine.run()]
-
-
 def test_three_prompts_that_need_two_steps_are_not_cut_and_the_first_has_its_token_sooner() -> None:
     engine = SimulatedEngine(max_num_batched_tokens=17)
     engine.add(*(request(name, tuple(range(first, first + 8)), max_tokens=2) for first, name in enumerate("abc", 1)))
-    assert widths(engine) == [[("a", 8)], [("a", 1), ("b", 8), ("c", 8)], [("b", 1), ("c", 1)]]
+    assert engine.run_widths() == [[("a", 8)], [("a", 1), ("b", 8), ("c", 8)], [("b", 1), ("c", 1)]]
     for name, asked in engine.requests.items():
         assert engine.output(name) == output_alone(asked, engine.max_model_len)
     engine.check_at_rest()
@@ -72,7 +68,7 @@ def test_three_prompts_that_need_two_steps_are_not_cut_and_the_first_has_its_tok
 def test_what_its_graph_has_room_for_joins_the_first_step() -> None:
     engine = SimulatedEngine(max_num_batched_tokens=16, fit=GraphFit(sizes=(4, 10, 16)))
     engine.add(*(request(name, (1, 2, 3, 4, 5, 6), max_tokens=1) for name in "abc"))
-    assert widths(engine)[0] == [("a", 6), ("b", 4)]
+    assert engine.run_widths()[0] == [("a", 6), ("b", 4)]
 
 
 def test_steps_are_full_where_most_requests_decode() -> None:

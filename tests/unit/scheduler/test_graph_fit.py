@@ -26,14 +26,10 @@ def test_small_steps_and_steps_without_graphs_are_never_cut() -> None:
     assert max(fit.excess(size) for size in range(8193)) < 0.125 * 8192
 
 
-def widths(engine: SimulatedEngine) -> list[list[tuple[str, int]]]:
-    return [[(one.request_id, one.query_len) for one in batch.requests] for batch in engine.run()]
-
-
 def test_the_last_prefill_leaves_what_does_not_fit_to_the_next_step_and_samples_there() -> None:
     engine = SimulatedEngine(max_num_batched_tokens=16, fit=SMALL)
     engine.add(request("a", (1, 2, 3), max_tokens=3), request("b", tuple(range(1, 7)), max_tokens=2))
-    assert widths(engine) == [[("a", 3), ("b", 5)], [("a", 1), ("b", 1)], [("a", 1), ("b", 1)]]
+    assert engine.run_widths() == [[("a", 3), ("b", 5)], [("a", 1), ("b", 1)], [("a", 1), ("b", 1)]]
     for name, asked in engine.requests.items():
         assert engine.output(name) == output_alone(asked, engine.max_model_len)
     engine.check_at_rest()
@@ -42,10 +38,10 @@ def test_the_last_prefill_leaves_what_does_not_fit_to_the_next_step_and_samples_
 def test_a_prefill_that_is_all_beyond_the_graph_is_not_taken_out() -> None:
     engine = SimulatedEngine(max_num_batched_tokens=16, fit=SMALL)
     engine.add(request("a", tuple(range(1, 9)), max_tokens=1), request("b", (5,), max_tokens=1))
-    assert widths(engine) == [[("a", 8), ("b", 1)]]
+    assert engine.run_widths() == [[("a", 8), ("b", 1)]]
 
 
 def test_decodes_are_never_cut() -> None:
     engine = SimulatedEngine(max_num_seqs=5, max_num_batched_tokens=16, fit=SMALL)
     engine.add(*(request(name, (1,), max_tokens=3) for name in "abcde"))
-    assert [len(step) for step in widths(engine)] == [5, 5, 5]
+    assert [len(step) for step in engine.run_widths()] == [5, 5, 5]
