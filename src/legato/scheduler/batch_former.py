@@ -82,11 +82,10 @@ class BatchFormer:
         Not where most requests decode: those end meanwhile, and the prompts that follow them fill this step. A waiting
         prompt counts whole; what the cache has of it is found when it is admitted.
         """
-        queues, num_decodes = self._queues, len(draft.states)
+        queues, room, num_decodes = self._queues, draft.num_tokens_left, len(draft.states)
         num_admitted = min(len(queues.waiting), queues.rows.num_free)
-        if len(running) - num_decodes + num_admitted < max(num_decodes, 2):
+        if room < self._fit.least_tokens or len(running) - num_decodes + num_admitted < max(num_decodes, 2):
             return
-        room = draft.num_tokens_left
         prompts = chain(filter(_is_prefilling, running), islice(queues.waiting, num_admitted))
         num_left = [state.num_tokens - state.num_computed_tokens for state in prompts]
         num_tokens = tokens_of_the_first_step(num_left, room, 1 + (draft.num_drafts or 0))

@@ -1,8 +1,8 @@
 """Prompts that one step cannot hold and two can. Owns where the first of the two ends. Pure.
 
-Either way the last of them end with the second step. Those of the first wait for that step alone, so it should be
-short and yet hold many: the first ``j`` prompts, of ``t`` tokens, each spare themselves the rest of all ``T`` tokens,
-``j * (T - t)`` in sum.
+Either way the last of them end with the second step, where steps take time in proportion to their tokens. Those of the
+first wait for that step alone, so it should be short and yet hold many: the first ``j`` prompts, of ``t`` tokens, each
+spare themselves the rest of all ``T`` tokens, ``j * (T - t)`` in sum.
 """
 
 from collections.abc import Sequence

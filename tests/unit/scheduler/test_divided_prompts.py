@@ -11,6 +11,8 @@ from simulated_engine import SimulatedEngine
 from legato.scheduler.divided_prompts import tokens_of_the_first_step
 from legato.scheduler.graph_fit import GraphFit
 
+ANY_LENGTH = GraphFit(least_tokens=1)
+
 
 def waited(num_left: list[int], first: int) -> int:
     """Tokens that are computed until each prompt has its first token, summed, with a first step of so many."""
@@ -57,7 +59,7 @@ def test_no_other_end_of_a_prompt_spares_more(num_left: list[int], room: int) ->
 
 
 def test_three_prompts_that_need_two_steps_are_not_cut_and_the_first_has_its_token_sooner() -> None:
-    engine = SimulatedEngine(max_num_batched_tokens=17)
+    engine = SimulatedEngine(max_num_batched_tokens=17, fit=ANY_LENGTH)
     engine.add(*(request(name, tuple(range(first, first + 8)), max_tokens=2) for first, name in enumerate("abc", 1)))
     assert engine.run_widths() == [[("a", 8)], [("a", 1), ("b", 8), ("c", 8)], [("b", 1), ("c", 1)]]
     for name, asked in engine.requests.items():
@@ -66,13 +68,13 @@ def test_three_prompts_that_need_two_steps_are_not_cut_and_the_first_has_its_tok
 
 
 def test_what_its_graph_has_room_for_joins_the_first_step() -> None:
-    engine = SimulatedEngine(max_num_batched_tokens=16, fit=GraphFit(sizes=(4, 10, 16)))
+    engine = SimulatedEngine(max_num_batched_tokens=16, fit=GraphFit(sizes=(4, 10, 16), least_tokens=4))
     engine.add(*(request(name, (1, 2, 3, 4, 5, 6), max_tokens=1) for name in "abc"))
     assert engine.run_widths()[0] == [("a", 6), ("b", 4)]
 
 
 def test_steps_are_full_where_most_requests_decode() -> None:
-    engine = SimulatedEngine(max_num_seqs=8, max_num_batched_tokens=16)
+    engine = SimulatedEngine(max_num_seqs=8, max_num_batched_tokens=16, fit=ANY_LENGTH)
     engine.add(*(request(name, (1,), max_tokens=9) for name in "abcd"))
     engine.step()
     engine.add(*(request(name, tuple(range(1, 8)), max_tokens=1) for name in "xyz"))
@@ -80,6 +82,12 @@ def test_steps_are_full_where_most_requests_decode() -> None:
 
 
 def test_only_those_that_a_row_is_free_for_count() -> None:
-    engine = SimulatedEngine(max_num_seqs=2, max_num_batched_tokens=16)
+    engine = SimulatedEngine(max_num_seqs=2, max_num_batched_tokens=16, fit=ANY_LENGTH)
     engine.add(*(request(name, tuple(range(1, 9)), max_tokens=1) for name in "abc"))
     assert [one.query_len for one in engine.step().requests] == [8, 8]
+
+
+def test_steps_that_are_short_anyway_are_full() -> None:
+    engine = SimulatedEngine(max_num_batched_tokens=16, fit=GraphFit(least_tokens=17))
+    engine.add(*(request(name, tuple(range(first, first + 8)), max_tokens=1) for first, name in enumerate("abc", 1)))
+    assert engine.run_widths() == [[("a", 8), ("b", 8)], [("c", 8)]]

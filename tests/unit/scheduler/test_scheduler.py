@@ -276,7 +276,7 @@ def test_groups_of_layers_of_other_kinds_need_no_change_of_the_scheduler():
 
 
 def test_a_recurrent_model_keeps_one_block_per_request():
-    config = SchedulerConfig(max_model_len=1000, max_num_seqs=2, max_num_batched_tokens=180, policy="fcfs", max_queue=9)
+    config = SchedulerConfig(max_model_len=1000, max_num_seqs=2, max_num_batched_tokens=99, policy="fcfs", max_queue=9)
     state = LayerGroup(name="state", layers=(0,), spec=RecurrentSpec(state_elements=16))
     cache = CacheConfig(block_size=4, num_blocks=3, prefix_caching=True)
     scheduler = Scheduler(config, cache, (state,))
