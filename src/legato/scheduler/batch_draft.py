@@ -39,8 +39,8 @@ class BatchDraft:
         self.states.pop()
         state.num_computed_tokens = last.num_computed_tokens
         state.num_pending_tokens -= last.samples
-        self.limit(self.num_tokens - num_tokens)
         self.num_tokens_left += last.query_len
+        self.limit(self.num_tokens + last.query_len - num_tokens)
         self.feed(state)
 
     def feed(self, state: RequestState) -> None:

@@ -1,6 +1,7 @@
 """The closed loop and its arithmetic, on an engine that counts steps, and on a clock that counts them too."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -69,10 +70,13 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Ticking:
     return engine
 
 
+WORKLOAD = LoopWorkload(
+    case="closed-2", num_requests=6, concurrency=2, input_len=8, output_len=5, warmup_requests=4, vocab_size=100
+)
+
+
 def workload(**changes: object) -> LoopWorkload:
-    values: dict[str, object] = {"num_requests": 6, "concurrency": 2, "input_len": 8, "output_len": 5}
-    values |= {"warmup_requests": 4, "case": "closed-2"}
-    return LoopWorkload(vocab_size=100, **(values | changes))  # type: ignore[arg-type]
+    return replace(WORKLOAD, **changes)
 
 
 def test_as_many_requests_as_asked_for_run_at_once_until_the_last_ones(engine: Ticking) -> None:
