@@ -1,6 +1,6 @@
 """The engine for asyncio: text in, a stream of text out. Owns the order of tokenising, submitting and detokenising.
 
-The engine core runs in its own process; tokenising runs in a thread. What is left for the event loop is small.
+The engine core runs in its own process; text is tokenised in a thread. What is left for the event loop is small.
 """
 
 import asyncio
@@ -32,6 +32,8 @@ from legato.observability.stats import EngineStats
 
 CHARACTERS_PER_TOKEN = 256
 """Longer than any token in use. Text of more characters than this times the model's length is refused untokenised."""
+IDS_AT_ONCE = 2048
+"""A prompt of so many token ids is made ready by the event loop, in less time than a thread waits for its turn."""
 TOKENISING_THREADS = 4
 """So that a short prompt does not wait for a very long one."""
 WAITING_THREADS = 16
@@ -120,7 +122,7 @@ class AsyncLLM:
 
         if params.guided is not None:
             await self._check_guide(params.guided)
-        shown, requests = await self._in_thread(prepare)
+        shown, requests = prepare() if _is_ready_soon(prompt) else await self._in_thread(prepare)
         self._outputs.add(user_id, requests, prompt=shown, kind=kind)
         try:
             async for updates in self._client.submit(requests):
@@ -238,6 +240,10 @@ class AsyncLLM:
             if task is not None and task.cancelling():
                 raise
             raise _shut_down() from None  # nobody has left: the work was still waiting for its thread
+
+
+def _is_ready_soon(prompt: Prompt | Conversation) -> bool:
+    return not isinstance(prompt, str | Conversation) and len(prompt) <= IDS_AT_ONCE
 
 
 def _shut_down() -> EngineDeadError:

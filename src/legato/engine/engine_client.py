@@ -34,6 +34,10 @@ LAST_WORD_S = 5.0
 """How long the last message of a process that has ended by itself is waited for: it has been sent."""
 LAST_TOKENS_S = 0.1
 """How long what a killed process may have sent is waited for: nobody knows what that is."""
+UPDATES_AT_ONCE = 8
+"""Handed out before the event loop turns to others: about half a millisecond of streaming."""
+MOST_PAUSES = 8
+"""Of a step's updates, however many; each costs the loop a turn."""
 STOP_S = 5.0
 """How long a process told to end at once may take before it is killed: about one step."""
 
@@ -185,18 +189,17 @@ class EngineClient:
     async def _receive(self) -> None:
         try:
             while True:
-                self._handle(wire.decode_event(await self._socket.recv()))
+                await self._handle(wire.decode_event(await self._socket.recv()))
         except Exception as error:  # what cannot be read would leave requests waiting for ever; end them all instead
             self._cause = wire.ErrorReport.of(error).to_error()
             self._process.kill()
         finally:
             self._said_all.set()  # or nobody listens any more
 
-    def _handle(self, event: wire.Event) -> None:
+    async def _handle(self, event: wire.Event) -> None:
         match event:
             case wire.Updates(updates):
-                for update in updates:
-                    self._route(update)
+                await self._hand_out(updates)
             case wire.Rejected(request_ids, error):
                 self._reject(request_ids, error.to_error())
             case (
@@ -221,6 +224,20 @@ class EngineClient:
         answer = self._queries.get(query_id)
         if answer is not None and not answer.done():
             answer.set_result(reply)
+
+    async def _hand_out(self, updates: Sequence[RequestUpdate]) -> None:
+        # Each wakes whoever streams it, and all that are awake run before the loop looks at its sockets again: a new
+        # request, which the engine could begin with its next step, would wait until the tokens of all others are sent.
+        at_once = max(UPDATES_AT_ONCE, len(updates) // MOST_PAUSES)
+        for start in range(0, len(updates), at_once):
+            for update in updates[start : start + at_once]:
+                self._route(update)
+            if not self._is_behind():
+                await asyncio.sleep(0)
+
+    def _is_behind(self) -> bool:
+        """Whether the engine has said more already: a stream then has tokens of several steps to send at once."""
+        return bool(cast(int, self._socket.get(zmq.EVENTS)) & zmq.POLLIN)
 
     def _route(self, update: RequestUpdate) -> None:
         stream = self._streams.get(update.request_id)

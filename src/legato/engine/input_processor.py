@@ -82,7 +82,7 @@ class InputProcessor:
             tokenizer = self._needed_tokenizer("prompt", "a text prompt")
             return tuple(tokenizer.encode(prompt, add_special_tokens=add_special_tokens))
         try:
-            return tuple(operator.index(token_id) for token_id in prompt)
+            return tuple(map(operator.index, prompt))
         except TypeError as error:
             details = {"found": str(error), "options": "text | a list of token ids"}
             raise RequestError("the prompt is neither text nor token ids", details, param="prompt") from None

@@ -1,7 +1,7 @@
 """What a request may ask of this engine, beyond what is true of any. Owns those limits and the errors for them."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection
 
 from legato.config.engine import EngineConfig
 from legato.errors import RequestError
@@ -58,7 +58,7 @@ def check_params(params: SamplingParams, config: EngineConfig) -> None:
             raise RequestError(f"{param} is out of range", {"requested": value, "limit": limit}, param=param)
     _check_token_ids(params.stop_token_ids, "stop_token_ids", config)
     _check_token_ids(params.allowed_token_ids or (), "allowed_token_ids", config)
-    _check_token_ids((token_id for token_id, _ in params.logit_bias), "logit_bias", config)
+    _check_token_ids([token_id for token_id, _ in params.logit_bias], "logit_bias", config)
     for token_id, value in params.logit_bias:
         if not math.isfinite(value):
             details = {"requested": f"{value} for token {token_id}", "limit": "a finite number"}
@@ -91,10 +91,11 @@ def _check_bad_words(words: tuple[tuple[int, ...], ...], config: EngineConfig) -
         _check_token_ids(word, "bad_words", config)
 
 
-def _check_token_ids(token_ids: Iterable[int], param: str, config: EngineConfig) -> None:
+def _check_token_ids(token_ids: Collection[int], param: str, config: EngineConfig) -> None:
     vocab_size = config.model.vocab_size
+    if not token_ids or (min(token_ids) >= 0 and max(token_ids) < vocab_size):
+        return
     wrong = [token_id for token_id in token_ids if not 0 <= token_id < vocab_size]
-    if wrong:
-        shown = ", ".join(str(token_id) for token_id in wrong[:5]) + (", …" if len(wrong) > 5 else "")
-        details = {"requested": f"token ids {shown}", "limit": f"0 to {vocab_size - 1}, the model's vocabulary"}
-        raise RequestError(f"{param} has token ids outside the vocabulary", details, param=param)
+    shown = ", ".join(str(token_id) for token_id in wrong[:5]) + (", …" if len(wrong) > 5 else "")
+    details = {"requested": f"token ids {shown}", "limit": f"0 to {vocab_size - 1}, the model's vocabulary"}
+    raise RequestError(f"{param} has token ids outside the vocabulary", details, param=param)

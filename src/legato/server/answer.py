@@ -56,6 +56,12 @@ class Answer:
         """All choices, in order."""
         return [self._choices[index] for index in sorted(self._choices)]
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether all choices have ended."""
+        num_ended = sum(choice.finish_reason is not None for choice in self._choices.values())
+        return num_ended == len(self.job.prompts) * self.job.params.n
+
     def usage(self) -> Usage:
         """Return the tokens so far."""
         prompts = self._prompts.values()

@@ -2,16 +2,15 @@
 
 import time
 import uuid
-from typing import Annotated
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Request
 from msgspec import UNSET
 from starlette.responses import Response
 
 from legato.flow.request_output import CompletionOutput
 from legato.flow.request_update import FinishReason
 from legato.server.answer import Choice
-from legato.server.body import body_of
+from legato.server.body import read_body
 from legato.server.chat_job import ChatJob, chat_job
 from legato.server.description import BODY_REFUSALS, answers, chunks, takes
 from legato.server.generation import respond
@@ -39,12 +38,10 @@ router = APIRouter()
     openapi_extra=takes(ChatBody),
     responses=answers(Chat, *BODY_REFUSALS, streams=chunks(ChatChunk)),
 )
-async def chat(
-    request: Request,
-    body: Annotated[ChatBody, Depends(body_of(ChatBody))],
-    state: Annotated[ServerState, Depends(state_of)],
-) -> Response:
+async def chat(request: Request) -> Response:
     """Continue a conversation."""
+    state = await state_of(request)
+    body = await read_body(request, state, ChatBody)
     asked = chat_job(body, f"chatcmpl-{uuid.uuid4().hex}", state)
     return await respond(request, state, asked.job, ChatFormat(asked, body, state))
 

@@ -2,9 +2,9 @@
 
 import time
 import uuid
-from typing import Annotated, cast
+from typing import cast
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Request
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 from starlette.responses import Response
@@ -12,7 +12,7 @@ from starlette.responses import Response
 from legato.engine.input_processor import Prompt
 from legato.flow.request_output import CompletionOutput
 from legato.server.answer import Choice
-from legato.server.body import body_of
+from legato.server.body import read_body
 from legato.server.description import BODY_REFUSALS, answers, chunks, takes
 from legato.server.errors import ApiError
 from legato.server.generation import respond
@@ -32,12 +32,10 @@ router = APIRouter()
     openapi_extra=takes(CompletionBody),
     responses=answers(Completion, *BODY_REFUSALS, streams=chunks(Completion)),
 )
-async def complete(
-    request: Request,
-    body: Annotated[CompletionBody, Depends(body_of(CompletionBody))],
-    state: Annotated[ServerState, Depends(state_of)],
-) -> Response:
+async def complete(request: Request) -> Response:
     """Continue one prompt or several."""
+    state = await state_of(request)
+    body = await read_body(request, state, CompletionBody)
     job = job_of(body, f"cmpl-{uuid.uuid4().hex}", _prompts(body), completion_params(body))
     return await respond(request, state, job, CompletionFormat(job, body, state))
 

@@ -77,9 +77,10 @@ async def _events(
             events = form.opening(choice) if choice.just_opened else b""
             if delta.text or delta.finish_reason is not None or without_text:
                 events += form.chunk(choice, delta, answer.usage() if options.continuous_usage_stats else None)
+            if answer.is_whole:
+                events += form.ending(answer.usage())
             if events:
                 yield events
-        yield form.ending(answer.usage())
     except Exception as error:  # the status is sent already: whatever happened can only be told in the stream
         yield form.failure(api_error(error))
 

@@ -1,20 +1,18 @@
 """``POST /tokenize`` and ``POST /detokenize``: what the engine would make of a text, and of token ids."""
 
-from typing import Annotated
-
 import msgspec
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter, Request
 from msgspec import UNSET, UnsetType
 from starlette.responses import Response
 
 from legato.engine.async_engine import Conversation
 from legato.engine.input_processor import Prompt
-from legato.server.body import body_of
+from legato.server.body import read_body
 from legato.server.conversation import conversation
 from legato.server.description import BODY_REFUSALS, answers, takes
 from legato.server.errors import ApiError
 from legato.server.requests import DetokenizeBody, TokenizeBody
-from legato.server.state import ServerState, state_of
+from legato.server.state import state_of
 
 router = APIRouter()
 
@@ -35,11 +33,10 @@ class Detokenized(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @router.post("/tokenize", openapi_extra=takes(TokenizeBody), responses=answers(Tokenized, *BODY_REFUSALS))
-async def tokenize(
-    body: Annotated[TokenizeBody, Depends(body_of(TokenizeBody))],
-    state: Annotated[ServerState, Depends(state_of)],
-) -> Response:
+async def tokenize(request: Request) -> Response:
     """Return the token ids of a prompt or a conversation."""
+    state = await state_of(request)
+    body = await read_body(request, state, TokenizeBody)
     tokens = await state.llm.tokenize(_prompt(body), add_special_tokens=body.add_special_tokens is not False)
     answer = Tokenized(
         count=len(tokens),
@@ -51,11 +48,10 @@ async def tokenize(
 
 
 @router.post("/detokenize", openapi_extra=takes(DetokenizeBody), responses=answers(Detokenized, *BODY_REFUSALS))
-async def detokenize(
-    body: Annotated[DetokenizeBody, Depends(body_of(DetokenizeBody))],
-    state: Annotated[ServerState, Depends(state_of)],
-) -> Response:
+async def detokenize(request: Request) -> Response:
     """Return the text of token ids, special tokens included."""
+    state = await state_of(request)
+    body = await read_body(request, state, DetokenizeBody)
     answer = Detokenized(prompt=await state.llm.detokenize(body.tokens))
     return Response(msgspec.json.encode(answer), media_type="application/json")
 

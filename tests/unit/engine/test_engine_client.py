@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections import Counter
 from pathlib import Path
 from unittest.mock import patch
 
@@ -16,7 +17,7 @@ from scripted_core import CRASH_TOKEN, REFUSED_TOKEN
 
 from legato.config.options import EngineOptions
 from legato.engine import wire
-from legato.engine.engine_client import LAST_TOKENS_S, EngineClient
+from legato.engine.engine_client import LAST_TOKENS_S, UPDATES_AT_ONCE, EngineClient
 from legato.errors import EngineDeadError, RequestError, WeightsError
 from legato.flow.request import Request
 from legato.flow.request_update import FinishReason
@@ -73,6 +74,43 @@ def test_requests_answers_and_queries_cross_the_process_border():
         assert client.num_open == 0
 
     with_client(body)
+
+
+def test_others_have_their_turn_while_the_updates_of_a_step_are_handed_out():
+    turns, seen = 0, []
+
+    async def count_turns():
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def read(stream):
+        async for updates in stream:
+            seen.extend([turns] * len(updates))
+
+    async def body(client):
+        counting = asyncio.create_task(count_turns())
+        streams = [client.submit([a_request(f"r{number}", max_tokens=6)]) for number in range(2 * UPDATES_AT_ONCE)]
+        await asyncio.gather(*map(read, streams))
+        counting.cancel()
+
+    with_client(body, step_s="0.05")
+    assert max(Counter(seen).values()) == UPDATES_AT_ONCE
+
+
+def test_a_stream_that_is_behind_gets_the_tokens_of_several_steps_at_once():
+    async def body(client):
+        streams = [client.submit([a_request(f"r{number}", max_tokens=200)]) for number in range(2 * UPDATES_AT_ONCE)]
+        for stream in streams:
+            await anext(stream)
+        time.sleep(0.3)
+        for stream in streams:
+            # What came before the loop was held up, if it has not been read, and what came since.
+            assert max(len(await anext(stream)), len(await anext(stream))) >= 10
+            client.abort(stream.request_ids)
+
+    with_client(body, step_s="0.005")
 
 
 def test_a_question_given_up_while_its_answer_is_read_harms_nothing():

@@ -26,7 +26,10 @@ class Choice(msgspec.Struct):
 
     @property
     def brings_tokens(self) -> bool:
-        """Whether a token is in it: an empty text may be half a character, but beside a role or an end it is none."""
+        """Whether a token is in it: an empty text may be half a character, but beside a role it is none.
+
+        Beside an end it may be either; the chunk itself does not tell.
+        """
         delta = self.delta
         if delta is None:
             return bool(self.text) or (self.text == "" and self.finish_reason is None)

@@ -124,6 +124,8 @@ class _Answer:
         self._error_body = b""
         self._times: list[float] = []
         self._finished = False
+        self._ended_bare_at: float | None = None
+        """When the end came, by itself and without text."""
         self._input_tokens = 0
         self._output_tokens: int | None = None
 
@@ -162,7 +164,7 @@ class _Answer:
             due=due,
             sent=sent,
             ended=time.perf_counter(),
-            token_times=tuple(self._times),
+            token_times=tuple(self._token_times()),
             input_tokens=self._input_tokens,
             output_tokens=len(self._times) if self._output_tokens is None else self._output_tokens,
             counted_by_server=self._output_tokens is not None,
@@ -171,6 +173,12 @@ class _Answer:
         if failure is None and record.output_tokens > 0 and not record.token_times:
             return replace(record, failure="no token came, though the server counted some")
         return record
+
+    def _token_times(self) -> list[float]:
+        """Return when tokens arrived. One without text may have come with the end: the server counts it, if it did."""
+        if self._ended_bare_at is None or self._output_tokens is None or self._output_tokens <= len(self._times):
+            return self._times
+        return [*self._times, self._ended_bare_at]
 
     def _on_event(self, now: float, name: str, data: bytes) -> None:
         if data == b"[DONE]":
@@ -185,7 +193,10 @@ class _Answer:
             return
         if chunk.usage is not None:
             self._input_tokens, self._output_tokens = chunk.usage.prompt_tokens, chunk.usage.completion_tokens
-        if any(choice.brings_tokens for choice in chunk.choices):
+        brings_tokens = any(choice.brings_tokens for choice in chunk.choices)
+        if brings_tokens:
             self._times.append(now)
         if any(choice.finish_reason is not None for choice in chunk.choices):
             self._finished = True
+            if not brings_tokens and (not self._times or now > self._times[-1]):
+                self._ended_bare_at = now

@@ -4,16 +4,16 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator
 from itertools import count
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from legato.errors import LegatoError
 from legato.flow.request_output import CompletionOutput
 from legato.flow.request_update import FinishReason
 from legato.server.answer import Choice
-from legato.server.body import body_of
+from legato.server.body import read_body
 from legato.server.chat_job import ChatJob, chat_job
 from legato.server.description import BODY_REFUSALS, answers, takes
 from legato.server.errors import SERVER, ApiError, api_error
@@ -52,12 +52,10 @@ router = APIRouter()
     openapi_extra=takes(ResponsesBody),
     responses=answers(Responses, *BODY_REFUSALS, streams=EVENTS),
 )
-async def respond_to(
-    request: Request,
-    body: Annotated[ResponsesBody, Depends(body_of(ResponsesBody))],
-    state: Annotated[ServerState, Depends(state_of)],
-) -> Response:
+async def respond_to(request: Request) -> Response:
     """Continue a conversation, in OpenAI's newer interface."""
+    state = await state_of(request)
+    body = await read_body(request, state, ResponsesBody)
     try:
         asked = chat_job(as_chat(body), f"resp_{uuid.uuid4().hex}", state)
         return await respond(request, state, asked.job, ResponsesFormat(asked, body, state))

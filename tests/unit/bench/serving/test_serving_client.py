@@ -91,6 +91,17 @@ def test_a_role_and_an_empty_end_are_no_tokens() -> None:
     assert (record.output_tokens, record.counted_by_server) == (3, False)
 
 
+@pytest.mark.parametrize(("texts", "counted"), [("ab", 2), ("ab", 3), ("", 1), ("a", 3)])
+def test_a_token_without_text_comes_with_the_end_where_the_server_counts_more(texts: str, counted: int) -> None:
+    events = [text_event(text) for text in texts]
+    with scripted_server([OK, *events, 0.05, text_event("", "length"), usage_event(5, counted), DONE]) as server:
+        record = only(ask(server.url))
+        ended = server.sent[1 + len(events)]
+    assert (record.failure, record.output_tokens) == (None, counted)
+    assert len(record.token_times) == len(events) + (counted > len(events))
+    assert (record.token_times[-1] > ended) == (counted > len(events))
+
+
 @pytest.mark.parametrize(
     ("script", "reason"),
     [
