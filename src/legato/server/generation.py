@@ -77,7 +77,7 @@ async def _events(
             events = form.opening(choice) if choice.just_opened else b""
             if delta.text or delta.finish_reason is not None or without_text:
                 events += form.chunk(choice, delta, answer.usage() if options.continuous_usage_stats else None)
-            if answer.is_whole:
+            if delta.finish_reason is not None and answer.is_whole:
                 events += form.ending(answer.usage())
             if events:
                 yield events

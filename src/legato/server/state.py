@@ -46,8 +46,8 @@ class ServerState:
 
 
 async def state_of(request: Request) -> ServerState:
-    """Return the state of the application that ``request`` came to: a dependency of the routes.
+    """Return the state of the application that ``request`` came to: a dependency of routes; those with a body call it.
 
-    A coroutine, as a plain function would be run in a thread for every request.
+    A coroutine, as a dependency that is a plain function would be run in a thread for every request.
     """
     return cast(ServerState, request.app.state.legato)

@@ -104,7 +104,7 @@ def test_a_stream_that_is_behind_gets_the_tokens_of_several_steps_at_once():
         streams = [client.submit([a_request(f"r{number}", max_tokens=200)]) for number in range(2 * UPDATES_AT_ONCE)]
         for stream in streams:
             await anext(stream)
-        time.sleep(0.3)
+        time.sleep(0.3)  # holds the event loop up, while the engine goes on
         for stream in streams:
             # What came before the loop was held up, if it has not been read, and what came since.
             assert max(len(await anext(stream)), len(await anext(stream))) >= 10
